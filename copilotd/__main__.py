@@ -1,0 +1,5 @@
+import sys
+
+from copilotd.cli import main
+
+sys.exit(main())

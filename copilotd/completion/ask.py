@@ -1,0 +1,50 @@
+"""What the daemon asks of completion/ and what it gets back."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from copilotd.completion.explanation import Explanation
+from copilotd.config import SessionSettings
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """One request on an immutable snapshot. Offsets are code points of `text`, line ends as in the editor."""
+
+    client: str
+    """sessions never see each other's text or caches' keys"""
+    uri: str
+    language: str
+    path: str
+    """relative to its folder, "/" between parts; the file's name alone outside every folder"""
+    repository: str = ""
+    """the folder's name"""
+    text: str
+    offset: int
+    cut_before: bool = False
+    cut_after: bool = False
+    trigger: Literal["automatic", "invoked"] = "automatic"
+    selected: tuple[int, int, str] | None = None
+    """range and text of the popup's highlighted entry"""
+    tab_size: int | None = None
+    insert_spaces: bool | None = None
+    settings: SessionSettings = field(default_factory=SessionSettings)
+
+
+class Suggestion(Struct, frozen=True):
+    """Replace text[start:end] by `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Completion(Struct):
+    suggestions: list[Suggestion]
+    reason: str
+    """"" with suggestions, else the word `status` counts"""
+    explanation: Explanation
+    typed_through: bool = False
+    joined: bool = False

@@ -1,0 +1,109 @@
+"""What is asked of the engine and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from msgspec import Struct, field
+
+if TYPE_CHECKING:  # a daemon in front of a team's server runs without torch
+    import torch
+
+Cancelled: TypeAlias = Callable[[], bool]
+"""Asked between any two forward steps, prefill chunks included; True ends the work there."""
+
+Emit: TypeAlias = Callable[[Sequence[int]], bool]
+"""Called after each round with the ids it added (never a stop id); True ends the generation after them."""
+
+Speculation: TypeAlias = Literal["auto", "on", "off"]
+
+
+class Sampling(Struct, frozen=True):
+    """How the next id is drawn. Order of the filters: constraint, temperature, top-k, top-p."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature <= 1e-5 or self.top_p <= 0.0 or self.top_k == 1
+
+
+class Constraint(Protocol):
+    """A finite automaton over ids: which id may come next (token healing's byte automaton is one).
+
+    The engine asks row by row along a draft, so that row i's mask follows the drafted ids before it.
+    """
+
+    def start(self) -> int:
+        """The state before the first generated id."""
+        ...
+
+    def next(self, state: int, token: int) -> int:
+        """The state after `token`, which `mask(state)` allows."""
+        ...
+
+    def mask(self, state: int) -> torch.Tensor | None:
+        """bool [vocabulary], True where an id may come next; None where every id may."""
+        ...
+
+
+class Surroundings(Struct, frozen=True):
+    """The document in *document order*, as lookup sees it (not the prompt's order)."""
+
+    before: Sequence[int] = ()
+    """ids of the text above the cursor, typed text included, ending at the cursor"""
+    after: Sequence[int] = ()
+    """ids of the text after the cursor"""
+
+
+class GenerationRequest(Struct, frozen=True, kw_only=True):
+    prompt: Sequence[int]
+    """ids for the target, at least one"""
+    draft_prompt: Sequence[int] = ()
+    """ids for the draft model, whose prompt may be shorter; empty: the target's prompt"""
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    echo: Sequence[int] = ()
+    """what is left of an earlier completion for this spot, proposed first"""
+    slot: Hashable = None
+    """which KV slot to prefer: one per document and role"""
+    max_new_tokens: int
+    stop_ids: frozenset[int] = frozenset()
+    """every control id: ends the generation, is never emitted"""
+    draft_until: frozenset[int] = frozenset()
+    """a draft ends after any of these (ids with a newline, on a one-line request)"""
+    sampling: Sampling = Sampling()
+    constraint: Constraint | None = None
+    speculation: Speculation = "auto"
+
+
+class Counters(Struct):
+    """Counted, never timed, but for the two times in milliseconds."""
+
+    reused_tokens: int = 0
+    prefill_tokens: int = 0
+    target_steps: int = 0
+    draft_steps: int = 0
+    drafted: dict[str, int] = field(default_factory=dict)
+    """proposed tokens by source: echo, lookup, draft"""
+    accepted: dict[str, int] = field(default_factory=dict)
+    reached: dict[str, int] = field(default_factory=dict)
+    """drafted positions that verification came to: accepted ones and the first rejected"""
+    prefill_ms: float = 0.0
+    decode_ms: float = 0.0
+
+
+Finish: TypeAlias = Literal["stop", "length", "cancelled", "halted"]
+"""stop: a stop id; length: max_new_tokens or no room in the context; halted: emit said so."""
+
+
+class Generation(Struct):
+    ids: list[int]
+    """what was emitted: no stop id among them"""
+    logprobs: list[float]
+    """natural log of the target's (constrained, unscaled by temperature) probability of each id"""
+    finish: Finish
+    counters: Counters
