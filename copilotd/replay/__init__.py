@@ -1,0 +1,1 @@
+"""Traces of editing sessions, played against the real program, and what was seen."""
