@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
 
 from copilotd.engine.generation import Cancelled, Emit, Generation, GenerationRequest
 from copilotd.models.vocabulary import Vocabulary
@@ -10,6 +13,30 @@ from copilotd.models.vocabulary import Vocabulary
 
 class BackendError(Exception):
     """Why a backend cannot answer. The message names what is wrong and the remedy; it is said once."""
+
+
+Progress: TypeAlias = Callable[[str, float, float], None]
+"""What is being loaded, megabytes done, megabytes in all (0: unknown). It may raise to end the load."""
+
+
+class Identity(Struct, frozen=True):
+    """What the self-test of row invariance found on this device; None: nobody can say."""
+
+    speculation: bool | None = None
+    cache: bool | None = None
+
+
+class Description(Struct, frozen=True, kw_only=True):
+    """What `copilotd status` shows of a backend."""
+
+    target: str = ""
+    draft: str = ""
+    quantisation: str = ""
+    device: str = ""
+    identity: Identity = Identity()
+    kv_bytes: int = 0
+    remarks: tuple[str, ...] = ()
+    """said to the person once: what is not as configured (no draft, a smaller pair) and what to do"""
 
 
 class Backend(Protocol):
@@ -25,6 +52,14 @@ class Backend(Protocol):
 
     def generate(self, request: GenerationRequest, cancelled: Cancelled, emit: Emit) -> Generation:
         """Raises BackendError; never raises for anything in `request` that completion/ can produce."""
+        ...
+
+    def describe(self) -> Description:
+        """Cheap; asked from another thread while `generate` runs."""
+        ...
+
+    def shrink(self) -> bool:
+        """After out of memory: halve the cache budget. False: there is nothing left to give back."""
         ...
 
     def close(self) -> None:
