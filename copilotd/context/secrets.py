@@ -1,0 +1,104 @@
+"""Which files hold secrets: no completion in them, and their text goes nowhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pathspec import GitIgnoreSpec
+
+_NAMES = """
+.env
+.env.*
+*.env
+.envrc
+.dev.vars
+.flaskenv
+!.env.example
+!.env.sample
+!.env.template
+.git/
+.ssh/
+.gnupg/
+.aws/credentials
+.docker/config.json
+.dockercfg
+.kube/config
+kubeconfig
+.netrc
+_netrc
+.npmrc
+.yarnrc.yml
+.pypirc
+.pgpass
+.my.cnf
+.htpasswd
+.git-credentials
+.vault-token
+.terraformrc
+*.tfstate
+*.tfstate.*
+*.tfvars
+id_rsa*
+id_dsa*
+id_ecdsa*
+id_ed25519*
+!id_*.pub
+*.pem
+*.key
+*.p12
+*.pfx
+*.p8
+*.jks
+*.keystore
+*.kdbx
+*.gpg
+*.asc
+*.ovpn
+*.ppk
+credentials
+credentials.json
+credentials.y*ml
+client_secret*.json
+service-account*.json
+service_account*.json
+secret.json
+secret.toml
+secret.y*ml
+secrets.json
+secrets.toml
+secrets.y*ml
+secrets.properties
+local.settings.json
+"""
+
+_MARKS = re.compile(
+    r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
+    r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
+    r"|\bgh[pousr]_[A-Za-z0-9]{36,}"
+    r"|\bgithub_pat_[A-Za-z0-9_]{50,}"
+    r"|\bglpat-[A-Za-z0-9_-]{20,}"
+    r"|\bxox[abeoprs]-[A-Za-z0-9-]{20,}"
+    r"|\bsk_live_[A-Za-z0-9]{20,}"
+    r"|\bAIza[0-9A-Za-z_-]{35}\b"
+    r"|\bnpm_[A-Za-z0-9]{36}\b"
+    r"|\bpypi-[A-Za-z0-9_-]{50,}"
+    r"|_authToken\s*="
+)
+
+
+class Secrets:
+    """The rule, with the globs (as in a .gitignore) that the user's own settings allow all the same."""
+
+    def __init__(self, allowed: Sequence[str] = ()) -> None:
+        self._names = GitIgnoreSpec.from_lines(_NAMES.splitlines())
+        self._allowed = GitIgnoreSpec.from_lines(allowed)
+
+    def named(self, path: str) -> bool:
+        """Whether the name says so. `path` is relative to its folder, "/" between parts."""
+        folded = path.lower()
+        return self._names.match_file(folded) and not self._allowed.match_file(path)
+
+    def marked(self, path: str, text: str) -> bool:
+        """Whether the content says so: a private key, a well-known form of access token."""
+        return _MARKS.search(text) is not None and not self._allowed.match_file(path)
