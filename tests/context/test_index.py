@@ -1,0 +1,140 @@
+"""The index against a plain search of the same files."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from copilotd.context.index import GRAM, IndexReader, IndexWriter
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[IndexWriter, IndexReader]]:
+    writer = IndexWriter(capacity=20_000, files=64)
+    reader = IndexReader(writer.descriptor)
+    yield writer, reader
+    reader.close()
+    writer.close()
+
+
+def longest(files: dict[int, list[int]], tail: list[int]) -> int:
+    """The longest run of ids before some position of a file that agrees with the end of `tail`."""
+    best = 0
+    for ids in files.values():
+        for place in range(GRAM, len(ids)):
+            agreed = 0
+            while agreed < min(place, len(tail), 32) and ids[place - 1 - agreed] == tail[-1 - agreed]:
+                agreed += 1
+            best = max(best, agreed)
+    return best
+
+
+def test_finds_the_longest_match_that_a_plain_search_finds(pair: tuple[IndexWriter, IndexReader]) -> None:
+    writer, reader = pair
+    draw = random.Random(1)
+    files = {}
+    for _ in range(12):
+        ids = [draw.randrange(40) for _ in range(300)]
+        files[writer.add(ids, 0)] = ids
+    hits = 0
+    for _ in range(200):
+        ids = draw.choice(list(files.values()))
+        place = draw.randrange(12, 290)
+        tail = [draw.randrange(40) for _ in range(5)] + ids[place - draw.randrange(GRAM, 12) : place]
+        match = reader.find(tail, 8, None, 0)
+        assert match is not None
+        assert match.length == longest(files, tail)
+        source = files[match.file]
+        assert any(
+            source[p : p + len(match.ids)] == match.ids
+            and source[p - match.length : p] == tail[-match.length :]
+            for p in range(GRAM, len(source))
+        )
+        hits += match.ids[: 290 - place] == ids[place : place + 8]
+    assert hits > 100
+
+
+def test_nothing_to_find(pair: tuple[IndexWriter, IndexReader]) -> None:
+    writer, reader = pair
+    writer.add([1, 2, 3, 4, 5], 0)
+    assert reader.find([9, 9, 9], 4, None, 0) is None
+    assert reader.find([1, 2], 4, None, 0) is None
+    assert reader.find([3, 4, 5], 4, None, 0) is None  # nothing follows it
+    assert writer.add([], 0) is not None
+    assert writer.add([1, 2], 0) is not None
+
+
+def test_a_removed_file_is_found_no_more_and_a_newer_one_wins(pair: tuple[IndexWriter, IndexReader]) -> None:
+    writer, reader = pair
+    old = writer.add([1, 2, 3, 10, 11], 0)
+    new = writer.add([1, 2, 3, 20, 21], 0)
+    assert old is not None
+    assert new is not None
+    match = reader.find([1, 2, 3], 8, None, 0)
+    assert match is not None
+    assert (match.ids, match.file) == ([20, 21], new)
+    writer.remove(new)
+    match = reader.find([1, 2, 3], 8, None, 0)
+    assert match is not None
+    assert (match.ids, match.file) == ([10, 11], old)
+
+
+def test_longer_beats_same_language_beats_newer(pair: tuple[IndexWriter, IndexReader]) -> None:
+    writer, reader = pair
+    writer.add([7, 1, 2, 3, 10], 1)
+    writer.add([8, 1, 2, 3, 20], 0)
+    writer.add([9, 1, 2, 3, 30], 1)
+    same = reader.find([1, 2, 3], 1, None, 0)
+    longer = reader.find([7, 1, 2, 3], 1, None, 0)
+    assert same is not None
+    assert longer is not None
+    assert same.ids == [20]
+    assert longer.ids == [10]
+
+
+def test_a_session_sees_its_own_files(pair: tuple[IndexWriter, IndexReader]) -> None:
+    writer, reader = pair
+    mine = writer.add([1, 2, 3, 10], 0)
+    writer.add([1, 2, 3, 20], 0)
+    allowed = np.zeros(64, dtype=bool)
+    allowed[mine] = True
+    match = reader.find([1, 2, 3], 1, allowed, 0)
+    assert match is not None
+    assert match.ids == [10]
+
+
+def test_compaction_makes_room_and_keeps_what_is_alive(pair: tuple[IndexWriter, IndexReader]) -> None:
+    writer, reader = pair
+    draw = random.Random(2)
+    keep = writer.add([1, 2, 3, 10], 0)
+    assert keep is not None
+    last = None
+    while not writer.crowded:
+        if last is not None:
+            writer.remove(last)
+        last = writer.add([draw.randrange(4, 1000) for _ in range(1000)], 0)
+        assert last is not None
+    moved = writer.compact()
+    assert set(moved) == {keep, last}
+    assert writer.tokens == 1004
+    match = reader.find([1, 2, 3], 1, None, 0)
+    assert match is not None
+    assert (match.ids, match.file) == ([10], moved[keep])
+
+
+def test_a_full_index_says_so(pair: tuple[IndexWriter, IndexReader]) -> None:
+    writer, _ = pair
+    assert writer.add(list(range(20_000)), 0) == 0
+    assert writer.add([1], 0) is None
+    assert writer.tokens == 20_000
+
+
+def test_bytes_per_token() -> None:
+    writer = IndexWriter(capacity=5_000_000, files=65_536)
+    reader = IndexReader(writer.descriptor)
+    assert reader._map.size() / 5_000_000 <= 24
+    reader.close()
+    writer.close()
