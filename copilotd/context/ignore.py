@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-_FILES = (".gitignore", ".copilotdignore")
+FILES = (".gitignore", ".copilotdignore")
 _MAX_BYTES = 1 << 20
 
 ALWAYS = (
@@ -70,7 +70,7 @@ class Ignore:
 
 
 def _own(folder: Path) -> list[GitIgnoreSpec]:
-    return [spec for name in _FILES for spec in _read(folder / name)]
+    return [spec for name in FILES for spec in _read(folder / name)]
 
 
 def _read(file: Path) -> list[GitIgnoreSpec]:

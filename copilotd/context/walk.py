@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from copilotd.context.ignore import ALWAYS, Ignore
 from copilotd.context.secrets import Secrets
 
 MAX_BYTES = 1 << 20
 """A larger file is data, not source."""
+
+Skip: TypeAlias = Literal[
+    "binary", "encoding", "ignored", "large", "link", "secret", "special", "unreadable", "full"
+]
 
 
 class Found(Struct, frozen=True):
@@ -26,86 +31,85 @@ class Found(Struct, frozen=True):
     mtime_ns: int
 
 
-class Walk(Struct):
-    """One walk of one folder; `skipped` counts what was left out and why, `folders` what was entered."""
+class Listing(Struct, frozen=True):
+    """One folder: what in it may be read, which folders may be entered under which rules, what was skipped."""
 
-    root: Path
-    secrets: Secrets
-    skipped: Counter[str] = field(default_factory=Counter)
-    folders: list[str] = field(default_factory=list)
+    files: tuple[Found, ...]
+    folders: tuple[tuple[str, Ignore], ...]
+    skipped: Counter[Skip]
 
-    def files(self, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Found]:
-        """Every readable file once, nearest the top first. Ends early when `cancelled` says so."""
-        root = self.root.resolve()
-        entered: set[tuple[int, int]] = set()
-        pending = [(root, Ignore.root(root))]
-        while pending and not cancelled():
-            folder, ignore = pending.pop(0)
-            try:
-                status = folder.stat()
-                entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-            except OSError:
-                self.skipped["unreadable"] += 1
-                continue
-            if (status.st_dev, status.st_ino) in entered:  # a loop of links
-                continue
-            entered.add((status.st_dev, status.st_ino))
-            self.folders.append(str(folder))
-            for entry in entries:
-                found = self._entry(entry, root, ignore)
-                if isinstance(found, Path):
-                    pending.append((found, ignore.enter(found)))
-                elif found is not None:
-                    yield found
 
-    def _entry(self, entry: os.DirEntry[str], root: Path, ignore: Ignore) -> Found | Path | None:
-        """A file to yield, a folder to enter, or None."""
+class Walk:
+    """The rules of one workspace folder. Links are never followed, so nothing outside it is seen."""
+
+    def __init__(self, root: Path, secrets: Secrets) -> None:
+        self.root = root.resolve()
+        self._secrets = secrets
+
+    def files(self) -> Iterator[Found]:
+        """Every file that may be read, nearest the top first."""
+        pending = deque([(str(self.root), Ignore.root(self.root))])
+        while pending:
+            listing = self.list(*pending.popleft())
+            pending.extend(listing.folders)
+            yield from listing.files
+
+    def list(self, folder: str, ignore: Ignore) -> Listing:
+        """One folder's entries; an unreadable folder is empty, and counted."""
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError:
+            return Listing((), (), Counter({"unreadable": 1}))
+        files: list[Found] = []
+        folders: list[tuple[str, Ignore]] = []
+        skipped: Counter[Skip] = Counter()
+        for entry in entries:
+            found = self._entry(entry, ignore)
+            if isinstance(found, Found):
+                files.append(found)
+            elif found == "enter":
+                folders.append((entry.path, ignore.enter(Path(entry.path))))
+            else:
+                skipped[found] += 1
+        return Listing(tuple(files), tuple(folders), skipped)
+
+    def _entry(self, entry: os.DirEntry[str], ignore: Ignore) -> Found | Literal["enter"] | Skip:
         try:
             if entry.is_symlink():  # its target, if inside, is walked where it stands
-                self.skipped["link"] += 1
-                return None
+                return "link"
             status = entry.stat(follow_symlinks=False)
         except OSError:
-            self.skipped["unreadable"] += 1
-            return None
+            return "unreadable"
         is_folder = stat.S_ISDIR(status.st_mode)
         if (is_folder and entry.name in ALWAYS) or ignore.ignored(entry.path, folder=is_folder):
-            self.skipped["ignored"] += 1
-            return None
-        relative = os.path.relpath(entry.path, root).replace(os.sep, "/")
-        if self.secrets.named(relative + "/" if is_folder else relative):
-            self.skipped["secret"] += 1
-            return None
+            return "ignored"
+        relative = os.path.relpath(entry.path, self.root).replace(os.sep, "/")
+        if self._secrets.named(relative + "/" if is_folder else relative):
+            return "secret"
         if is_folder:
-            return Path(entry.path)
+            return "enter"
         if not stat.S_ISREG(status.st_mode):  # opening a FIFO would wait for ever
-            self.skipped["special"] += 1
-            return None
+            return "special"
         if status.st_size > MAX_BYTES:
-            self.skipped["large"] += 1
-            return None
+            return "large"
         return Found(entry.path, relative, status.st_size, status.st_mtime_ns)
 
-    def read(self, found: Found) -> str | None:
-        """The file's text with "\\n" line ends; None, and counted, if it is no UTF-8 text or holds a secret."""
+    def read(self, found: Found) -> tuple[str, None] | tuple[None, Skip]:
+        """The file's text with "\\n" line ends, or why it is not to be had: no UTF-8 text, a secret in it."""
         try:
             with open(found.path, "rb", opener=_open_regular) as stream:
                 data = stream.read(MAX_BYTES + 1)
         except OSError:
-            self.skipped["unreadable"] += 1
-            return None
+            return None, "unreadable"
         if b"\0" in data:
-            self.skipped["binary"] += 1
-            return None
+            return None, "binary"
         try:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError:
-            self.skipped["encoding"] += 1
-            return None
-        if self.secrets.marked(found.relative, text):
-            self.skipped["secret"] += 1
-            return None
-        return text.replace("\r\n", "\n").replace("\r", "\n")
+            return None, "encoding"
+        if self._secrets.marked(found.relative, text):
+            return None, "secret"
+        return text.replace("\r\n", "\n").replace("\r", "\n"), None
 
 
 def _open_regular(path: str, flags: int) -> int:

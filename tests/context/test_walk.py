@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from copilotd.context.ignore import Ignore
 from copilotd.context.secrets import Secrets
 from copilotd.context.walk import MAX_BYTES, Walk
 
@@ -20,9 +22,22 @@ def fill(root: Path, files: dict[str, bytes | str]) -> Path:
     return root
 
 
-def texts(walk: Walk) -> dict[str, str]:
-    read = {found.relative: walk.read(found) for found in walk.files()}
-    return {path: text for path, text in read.items() if text is not None}
+def texts(walk: Walk) -> tuple[dict[str, str], Counter[str]]:
+    """What may be read, and why the rest may not."""
+    read, skipped = {}, Counter[str]()
+    pending = [(str(walk.root), Ignore.root(walk.root))]
+    while pending:
+        listing = walk.list(*pending.pop())
+        pending.extend(listing.folders)
+        skipped.update(listing.skipped)
+        for found in listing.files:
+            text, why = walk.read(found)
+            if text is None:
+                skipped[why] += 1
+            else:
+                read[found.relative] = text
+    assert {found.relative for found in walk.files()} >= set(read)
+    return read, skipped
 
 
 def test_h22_secret_files_are_never_read(tmp_path: Path) -> None:
@@ -46,17 +61,16 @@ def test_h22_secret_files_are_never_read(tmp_path: Path) -> None:
             "settings.py": 'import os\nPAY_KEY = os.environ["PAY_KEY"]  # plain-marker\n',
         },
     )
-    walk = Walk(root, Secrets())
-    read = texts(walk)
+    read, skipped = texts(Walk(root, Secrets()))
     assert "canary-" not in "".join(read.values())
     assert set(read) == {".env.example", ".gitignore", "settings.py"}
-    assert walk.skipped["secret"] == 10
-    assert walk.skipped["ignored"] == 2  # .git and ignored/
+    assert skipped["secret"] == 10
+    assert skipped["ignored"] == 2  # .git and ignored/
 
 
 def test_a_setting_allows_what_the_rule_refuses(tmp_path: Path) -> None:
     root = fill(tmp_path / "w", {"fixtures/test.pem": PEM, "other.pem": PEM})
-    assert set(texts(Walk(root, Secrets(allowed=["fixtures/*.pem"])))) == {"fixtures/test.pem"}
+    assert set(texts(Walk(root, Secrets(allowed=["fixtures/*.pem"])))[0]) == {"fixtures/test.pem"}
 
 
 def test_h25_odd_files_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,9 +103,9 @@ def test_h25_odd_files_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(os, "open", refuse_open)
     monkeypatch.setattr(os, "scandir", refuse_scandir)
-    walk = Walk(root, Secrets())
-    assert texts(walk) == {"bom.py": "import os\nBOM_MARK = 1\n", "good.py": "GOOD_MARK = 1\n"}
-    assert walk.skipped == {"binary": 3, "encoding": 1, "special": 1, "unreadable": 2, "large": 1}
+    read, skipped = texts(Walk(root, Secrets()))
+    assert read == {"bom.py": "import os\nBOM_MARK = 1\n", "good.py": "GOOD_MARK = 1\n"}
+    assert skipped == {"binary": 3, "encoding": 1, "special": 1, "unreadable": 2, "large": 1}
 
 
 def test_links_lead_nowhere(tmp_path: Path) -> None:
@@ -100,9 +114,9 @@ def test_links_lead_nowhere(tmp_path: Path) -> None:
     (root / "out").symlink_to(outside)
     (root / "file.py").symlink_to(outside / "private.py")
     (root / "a" / "loop").symlink_to(root)
-    walk = Walk(root, Secrets())
-    assert set(texts(walk)) == {"a/x.py"}
-    assert walk.skipped["link"] == 3
+    read, skipped = texts(Walk(root, Secrets()))
+    assert set(read) == {"a/x.py"}
+    assert skipped["link"] == 3
 
 
 def test_a_file_swapped_for_a_link_after_the_walk_is_not_followed(tmp_path: Path) -> None:
@@ -112,13 +126,15 @@ def test_a_file_swapped_for_a_link_after_the_walk_is_not_followed(tmp_path: Path
     found = list(walk.files())
     (root / "x.py").unlink()
     (root / "x.py").symlink_to(secret)
-    assert [walk.read(one) for one in found] == [None]
+    assert [walk.read(one) for one in found] == [(None, "unreadable")]
 
 
-def test_dependency_folders_are_not_entered(tmp_path: Path) -> None:
+def test_dependency_folders_are_not_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = fill(
         tmp_path / "w", {f"node_modules/m{i}/index.js": "x\n" for i in range(30)} | {"src/a.ts": "x\n"}
     )
-    walk = Walk(root, Secrets())
-    assert set(texts(walk)) == {"src/a.ts"}
-    assert len(walk.folders) == 2
+    entered = []
+    real_scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: entered.append(path) or real_scandir(path))
+    assert set(texts(Walk(root, Secrets()))[0]) == {"src/a.ts"}
+    assert set(entered) == {str(root), str(root / "src")}
