@@ -1,0 +1,83 @@
+"""What a step costs on this device today, measured at load."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median
+
+from copilotd.engine.policy import Costs
+from copilotd.engine.runner import Cache, Runner
+
+CONTEXT = 128
+"""ids in the cache while steps are measured"""
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 64)
+REPEATS = 5
+BUDGET_S = 0.4
+"""Seconds for one model, unless measuring every width once takes longer."""
+
+
+def measure(target: Runner, draft: Runner | None, max_draft_tokens: int) -> Costs:
+    """Costs of target steps of up to max_draft_tokens + 1 rows, and of the draft's."""
+    return Costs(
+        target=step_costs(target, widths(max_draft_tokens + 1, target.chunk)),
+        draft=() if draft is None else step_costs(draft, (1, 2)),
+    )
+
+
+def widths(most: int, chunk: int) -> list[int]:
+    """Numbers of rows to measure: the small ones all, then more thinly, up to `most`."""
+    most = min(most, chunk)
+    return sorted({rows for rows in ROWS if rows < most} | {1, most})
+
+
+def step_costs(runner: Runner, widths: Sequence[int]) -> tuple[tuple[int, float], ...]:
+    """(rows, milliseconds) ascending: medians, of measurements taken in turn so that a disturbance hits all
+    widths alike. A wider step never counts as cheaper."""
+    cache = context(runner, max(widths))
+    times: dict[int, list[float]] = {rows: [] for rows in widths}
+    for rows in widths:
+        timed_step(runner, cache, rows)  # first calls set up kernels and buffers
+    deadline = time.perf_counter() + BUDGET_S
+    for _ in range(REPEATS):
+        for rows in widths:
+            times[rows].append(timed_step(runner, cache, rows))
+        if time.perf_counter() > deadline:
+            break
+    table: list[tuple[int, float]] = []
+    for rows in widths:
+        least = table[-1][1] if table else 0.0
+        table.append((rows, max(median(times[rows]), least)))
+    return tuple(table)
+
+
+def context(runner: Runner, room: int) -> Cache:
+    """A cache of CONTEXT arbitrary ids with room for `room` more."""
+    length = min(CONTEXT, runner.max_tokens - room)
+    cache = runner.new_cache(length + room)
+    for start in range(0, length, runner.chunk):
+        runner.step(cache, [0] * min(runner.chunk, length - start), rows=0)
+    return cache
+
+
+def timed_step(runner: Runner, cache: Cache, rows: int) -> float:
+    """Milliseconds of one step whose every row has logits, as in verification; the cache is as before."""
+    length = len(cache.ids)
+    started = time.perf_counter()
+    runner.step(cache, [0] * rows, rows=rows).argmax(-1).tolist()  # reading the result waits for a device
+    elapsed = (time.perf_counter() - started) * 1e3
+    cache.truncate(length)
+    return elapsed
+
+
+def prefill_tokens_per_s(runner: Runner) -> float:
+    """Measured on one chunk, of 64 ids at most so that it stays short."""
+    rows = min(64, runner.chunk, runner.max_tokens // 2)
+    cache = runner.new_cache(rows)
+    best = 0.0
+    for _ in range(2):
+        started = time.perf_counter()
+        runner.step(cache, [0] * rows, rows=1).argmax(-1).tolist()
+        best = max(best, rows / (time.perf_counter() - started))
+        cache.truncate(0)
+    return best

@@ -1,0 +1,123 @@
+"""A small model that writes ahead of the target: its own prompt, its own cache, the same law of drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from msgspec import Struct, field
+
+from copilotd.engine.constraint import Walk
+from copilotd.engine.generation import Cancelled, GenerationRequest
+from copilotd.engine.prefix import common_prefix, feed, reuse
+from copilotd.engine.runner import Cache, Runner
+from copilotd.engine.sampling import Randomness, best, distribution, masked
+from copilotd.engine.slots import Slots
+
+NAME = "draft"
+
+WARM = 64
+"""Ids the draft's cache may lack and still count as warm: they are fed with the next draft."""
+
+
+class Drawn(Struct):
+    """What the draft model wrote, id by id."""
+
+    ids: list[int] = field(default_factory=list)
+    q: list[torch.Tensor | None] = field(default_factory=list)
+    probabilities: list[float] = field(default_factory=list)
+    """its own, of each id; what it is chosen by next"""
+    steps: int = 0
+    ended: bool = False
+    """after a stop id or a `draft_until` id"""
+
+
+GoOn = Callable[[Sequence[float]], bool]
+"""Given the probabilities of the ids drawn so far: whether to draw another. It may look at what was drawn, and
+nothing drawn is taken back, so the law holds."""
+
+
+class DraftModel:
+    """`vocabulary` is the target's: both models' ids mean the same text, but one may have fewer."""
+
+    def __init__(self, runner: Runner, slots: Slots, vocabulary: int) -> None:
+        self._runner = runner
+        self._slots = slots
+        self._vocabulary = vocabulary
+        self._common = min(vocabulary, runner.vocabulary)
+        self._cache: Cache | None = None
+
+    def begin(self, request: GenerationRequest, randomness: Randomness) -> None:
+        self._request = request
+        self._randomness = randomness
+        self._prompt = list(request.draft_prompt or request.prompt)
+        self._cache = self._slots.peek(request.slot)
+
+    def warm(self, emitted: Sequence[int]) -> bool:
+        """Whether little is missing in its cache; looking changes nothing."""
+        if self._cache is None:
+            return False
+        sequence = [*self._prompt, *emitted]
+        return self._fits(sequence) and len(sequence) - common_prefix(self._cache.ids, sequence) <= WARM
+
+    def warm_up(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
+        """Prefill the prompt of a request; False when cancelled, or when it has no room."""
+        prompt = list(request.draft_prompt or request.prompt)
+        if not self._fits(prompt):
+            return False
+        cache = self._slots.acquire(request.slot, prompt)
+        reuse(cache, prompt)
+        return feed(self._runner, cache, prompt, leave=1, cancelled=cancelled)
+
+    def draw(
+        self, emitted: Sequence[int], limit: int, walk: Walk, go_on: GoOn, cancelled: Cancelled
+    ) -> Drawn:
+        """Write at most `limit` ids after prompt and `emitted`; ends after a stop id or a `draft_until` id.
+
+        `walk` stands after `emitted`. Nothing when cancelled before the first step, or without room.
+        """
+        sequence = [*self._prompt, *emitted]
+        drawn = Drawn()
+        limit = min(limit, self._slots.capacity - len(sequence) + 1)
+        if not self._fits(sequence) or limit < 1:
+            return drawn
+        cache = self._cache = self._slots.acquire(self._request.slot, sequence)
+        if not self._catch_up(cache, sequence, cancelled):
+            return drawn
+        walk = walk.copy()
+        ends = self._request.stop_ids | self._request.draft_until
+        pending = sequence[len(cache.ids) :]
+        while not cancelled():
+            row = self._runner.step(cache, pending, rows=1)[:, : self._common]
+            token, q, probability = self._draw_one(masked(row, [walk.mask()])[0])
+            drawn.steps += 1
+            drawn.ids.append(token)
+            drawn.q.append(q)
+            drawn.probabilities.append(probability)
+            drawn.ended = token in ends
+            if drawn.ended or len(drawn.ids) == limit or not go_on(drawn.probabilities):
+                break
+            walk.advance([token])
+            pending = [token]
+        return drawn
+
+    def _catch_up(self, cache: Cache, sequence: list[int], cancelled: Cancelled) -> bool:
+        """Forget rejected rows; feed what was written without it. After a draft that was accepted whole, its
+        last id is such a one: it was drawn and never stepped."""
+        reuse(cache, sequence)
+        return feed(self._runner, cache, sequence, leave=self._runner.chunk, cancelled=cancelled)
+
+    def _draw_one(self, row: torch.Tensor) -> tuple[int, torch.Tensor | None, float]:
+        """(id, q over the target's vocabulary or None when greedy, the draft's probability of it)."""
+        sampling = self._request.sampling
+        if sampling.greedy:
+            token = best(row)
+            return token, None, float(torch.exp(row[token] - torch.logsumexp(row, 0)))
+        law = distribution(row, sampling)
+        token = self._randomness.choose(law)
+        q = torch.zeros(self._vocabulary, dtype=torch.float64, device=law.device)
+        q[: self._common] = law
+        return token, q, float(law[token])
+
+    def _fits(self, sequence: list[int]) -> bool:
+        return len(sequence) <= self._slots.capacity and max(sequence) < self._runner.vocabulary

@@ -1,0 +1,178 @@
+"""All sources behind the one interface: who is asked, and for how much, by measured cost and gain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from copilotd.engine.constraint import Walk
+from copilotd.engine.drafters import draft_model, echo, lookup
+from copilotd.engine.drafters.base import Proposal
+from copilotd.engine.drafters.draft_model import DraftModel
+from copilotd.engine.generation import Cancelled, GenerationRequest
+from copilotd.engine.policy import Acceptance, Costs, Estimate, best_length
+from copilotd.engine.sampling import Randomness
+from copilotd.engine.slots import document
+
+PROBE_AFTER = 32
+"""Rounds after which a draft model that did not seem worth its cost is asked for one id all the same."""
+
+
+class Guess(Struct):
+    """A one-hot proposal that may be made, with the estimate each of its ids rests on."""
+
+    source: str
+    ids: list[int]
+    estimates: list[Estimate]
+    after: int = 0
+    """ids of a model draft that it extends"""
+
+    def chances(self) -> list[float]:
+        return [estimate.value for estimate in self.estimates]
+
+    def learn(self, fresh: Sequence[int]) -> None:
+        for token, estimate, written in zip(self.ids, self.estimates, fresh, strict=False):
+            estimate.learn(token == written)
+            if token != written:
+                break
+
+
+class Hybrid:
+    """Echo and lookup cost nothing to ask. So they are asked every round and learnt from even when the target
+    is not shown their guess: it was right if that is what was written. The draft model is probed instead."""
+
+    def __init__(self, costs: Costs, draft: DraftModel | None) -> None:
+        self.costs = costs
+        self.acceptance = Acceptance()
+        self._draft = draft
+        self._lookup = lookup.Lookup()
+        self._unasked = 0
+        """rounds since the draft model was warm and last asked"""
+
+    def begin(self, request: GenerationRequest, randomness: Randomness) -> None:
+        self._request = request
+        self._walk = Walk(request.constraint)
+        self._walked = 0
+        self._guesses: list[Guess] = []
+        self._drawn: list[float] = []
+        if request.speculation == "off":
+            return
+        self._lookup.begin(document(request.slot), request.surroundings)
+        if self._draft is not None:
+            self._draft.begin(request, randomness)
+
+    def propose(self, emitted: Sequence[int], limit: int, riding: int, cancelled: Cancelled) -> Proposal:
+        if self._request.speculation == "off":
+            return Proposal()
+        least = 1 if self._request.speculation == "on" else 0
+        self._walk.advance(emitted[self._walked :])
+        self._walked = len(emitted)
+        self._drawn = []
+
+        self._guesses = [self._echo(emitted, limit), self._look_up(emitted, limit)]
+        plans = [
+            (*best_length(self.costs, riding, guess.chances(), least=least), guess) for guess in self._guesses
+        ]
+        length, rate, guess = max(plans, key=lambda plan: plan[1])
+
+        draft_limit = self._draft_limit(emitted, limit, riding, rate)
+        if draft_limit:
+            proposal = self._draft_and_extend(emitted, draft_limit, limit, riding, cancelled)
+            if proposal.ids:
+                return proposal
+        proposal = Proposal()
+        proposal.extend(guess.ids[:length], guess.source)
+        return proposal
+
+    def learn(self, accepted: int, fresh: Sequence[int]) -> None:
+        for i, probability in enumerate(self._drawn[: accepted + 1]):
+            self.acceptance.drawn(probability).learn(i < accepted)
+            self.acceptance.draft.learn(i < accepted)
+        for guess in self._guesses:
+            if accepted >= guess.after:
+                guess.learn(fresh[guess.after :])
+
+    # ---- one-hot sources ---------------------------------------------------------------------------------
+
+    def _echo(self, emitted: Sequence[int], limit: int) -> Guess:
+        ids = self._proposable(echo.guess(self._request.echo, emitted, limit), self._walk)
+        return Guess(echo.NAME, ids, [self.acceptance.echo] * len(ids))
+
+    def _look_up(self, written: Sequence[int], limit: int, walk: Walk | None = None, after: int = 0) -> Guess:
+        """What may follow the text above and `written`; `walk` stands after it."""
+        found = self._lookup.guess(written, limit)
+        ids = self._proposable(found.ids, walk or self._walk)
+        estimates = [self.acceptance.lookup(found.match + i) for i in range(len(ids))]
+        return Guess(lookup.NAME, ids, estimates, after)
+
+    def _proposable(self, ids: list[int], walk: Walk) -> list[int]:
+        """Up to the first id that the constraint forbids, or that ends a draft."""
+        until = self._request.draft_until
+        end = next((i + 1 for i, token in enumerate(ids) if token in until), len(ids))
+        return ids[: min(end, len(walk.ahead(ids)) - 1)]
+
+    # ---- the draft model ---------------------------------------------------------------------------------
+
+    def _draft_limit(self, emitted: Sequence[int], limit: int, riding: int, rival: float) -> int:
+        """How many ids to ask the draft model for at most: 0 when another way promises more."""
+        if self._draft is None:
+            return 0
+        if self._request.speculation == "on":
+            _, rate = self._expected([], limit, riding, least=1)
+            return limit if rate > rival else 0
+        if not self._draft.warm(emitted):
+            return 0
+        length, rate = self._expected([], limit, riding)
+        if length and rate > rival:
+            self._unasked = 0
+            return limit
+        self._unasked += 1
+        ideal, _ = best_length(self.costs, riding, [1.0] * limit, draft_ms=self.costs.draft_ms(1))
+        if self._unasked < PROBE_AFTER or not ideal:
+            return 0
+        self._unasked = 0
+        return 1
+
+    def _expected(
+        self, probabilities: Sequence[float], limit: int, riding: int, least: int = 0
+    ) -> tuple[int, float]:
+        """The best length of a model draft of which ids with these probabilities are drawn already."""
+        drawn = [self.acceptance.drawn(probability).value for probability in probabilities]
+        chances = drawn + [self.acceptance.draft.value] * (limit - len(drawn))
+        return best_length(self.costs, riding, chances, draft_ms=self.costs.draft_ms(1), least=least)
+
+    def _draft_and_extend(
+        self, emitted: Sequence[int], draft_limit: int, limit: int, riding: int, cancelled: Cancelled
+    ) -> Proposal:
+        assert self._draft is not None
+        drawn = self._draft.draw(
+            emitted,
+            draft_limit,
+            self._walk,
+            lambda probabilities: self._expected(probabilities, draft_limit, riding)[0] > len(probabilities),
+            cancelled,
+        )
+        self._drawn = drawn.probabilities
+        proposal = Proposal(drawn.ids, [draft_model.NAME] * len(drawn.ids), drawn.q, drawn.steps)
+        if drawn.ids and not drawn.ended:
+            guess = self._extension(emitted, drawn.ids, limit, riding)
+            proposal.extend(guess.ids, guess.source)
+        return proposal
+
+    def _extension(self, emitted: Sequence[int], drawn: list[int], limit: int, riding: int) -> Guess:
+        """What lookup adds to a model draft, as far as it pays."""
+        walk = self._walk.copy()
+        walk.advance(drawn)
+        guess = self._look_up([*emitted, *drawn], limit - len(drawn), walk, after=len(drawn))
+        self._guesses.append(guess)
+        chances = [self.acceptance.drawn(probability).value for probability in self._drawn]
+        length, _ = best_length(
+            self.costs,
+            riding,
+            chances + guess.chances(),
+            spent_ms=len(drawn) * self.costs.draft_ms(1),
+            least=len(drawn),
+        )
+        kept = length - len(drawn)
+        return Guess(guess.source, guess.ids[:kept], guess.estimates[:kept], guess.after)

@@ -1,0 +1,96 @@
+"""How much to draft: while the expected gain exceeds the measured cost."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+
+class Costs(Struct, frozen=True):
+    """Measured milliseconds of a step by its number of rows, ascending in both; never a formula."""
+
+    target: tuple[tuple[int, float], ...]
+    draft: tuple[tuple[int, float], ...] = ()
+    """empty without a draft model"""
+
+    def target_ms(self, rows: int) -> float:
+        return interpolated(self.target, rows)
+
+    def draft_ms(self, rows: int) -> float:
+        return interpolated(self.draft, rows)
+
+
+def interpolated(table: Sequence[tuple[int, float]], rows: int) -> float:
+    """Between two measured points, and beyond the last, along a straight line."""
+    if len(table) == 1:
+        return table[0][1]
+    at = min(max(bisect_left(table, (rows, 0.0)), 1), len(table) - 1)
+    (low, low_ms), (high, high_ms) = table[at - 1], table[at]
+    return low_ms + (high_ms - low_ms) * (rows - low) / (high - low)
+
+
+class Estimate:
+    """A moving mean of outcomes, which starts at a prior worth a few of them."""
+
+    PRIOR = 4
+    MEMORY = 64
+    """outcomes after which the older half has faded"""
+
+    def __init__(self, prior: float) -> None:
+        self.value = prior
+        self._seen = self.PRIOR
+
+    def learn(self, outcome: bool) -> None:
+        self._seen = min(self._seen + 1, self.MEMORY)
+        self.value += (outcome - self.value) / self._seen
+
+
+class Acceptance:
+    """Chance that an id is accepted once verification reaches it, by source and by how sure the source is."""
+
+    DRAFT_BUCKETS = 8
+
+    def __init__(self) -> None:
+        self.echo = Estimate(0.9)
+        self.draft = Estimate(0.6)
+        """of an id not drawn yet"""
+        self._lookup: dict[int, Estimate] = {}
+        self._drawn = [Estimate((i + 0.5) / self.DRAFT_BUCKETS) for i in range(self.DRAFT_BUCKETS)]
+
+    def lookup(self, match: int) -> Estimate:
+        """By the length of the match, in powers of two. An id further on rests on a longer match."""
+        octave = match.bit_length()
+        return self._lookup.setdefault(octave, Estimate(1.0 - 0.5 ** (octave - 1)))
+
+    def drawn(self, probability: float) -> Estimate:
+        """By the probability that the draft model itself gave."""
+        return self._drawn[min(int(probability * self.DRAFT_BUCKETS), self.DRAFT_BUCKETS - 1)]
+
+
+def best_length(
+    costs: Costs,
+    riding: int,
+    chances: Sequence[float],
+    *,
+    draft_ms: float = 0.0,
+    spent_ms: float = 0.0,
+    least: int = 0,
+) -> tuple[int, float]:
+    """(k, tokens per millisecond): how many of the ids to propose, at least `least`.
+
+    Expected tokens of a round are 1 + c1 + c1 c2 + … (Leviathan et al. 2022, equation 1, for chances that
+    differ). A round costs a plain step, what the drafts add to a step of `riding` rows (the prefill they ride
+    along with is spent anyway), `draft_ms` for each draft and `spent_ms` for what is drafted already.
+    """
+    plain, ridden = costs.target_ms(1), costs.target_ms(riding)
+    reach = tokens = 1.0
+    best = (0, tokens / (plain + spent_ms) if least == 0 else 0.0)
+    for k, chance in enumerate(chances, 1):
+        reach *= chance
+        tokens += reach
+        rate = tokens / (plain + costs.target_ms(riding + k) - ridden + k * draft_ms + spent_ms)
+        if k >= least and rate > best[1]:
+            best = (k, rate)
+    return best

@@ -1,0 +1,83 @@
+"""From a row of logits to an id: the filters, the best id, and the one source of randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from copilotd.engine.generation import Sampling
+
+
+class Randomness(Protocol):
+    """Every random decision of one generation. A test may walk through all outcomes of it instead."""
+
+    def chance(self, probability: float) -> bool:
+        """True with this probability."""
+        ...
+
+    def choose(self, weights: torch.Tensor) -> int:
+        """An index of float64 [n], drawn in proportion to its weight; never one of weight 0."""
+        ...
+
+
+class Seeded:
+    """One generator for drafts and verification alike: two of one seed would draw the same numbers, and a
+    draft that knows the dice of its judge bends the law."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def _uniform(self) -> float:
+        return torch.rand((), generator=self._generator, dtype=torch.float64).item()
+
+    def chance(self, probability: float) -> bool:
+        return self._uniform() < probability
+
+    def choose(self, weights: torch.Tensor) -> int:
+        cumulative = weights.cumsum(0)
+        threshold = cumulative[-1] * self._uniform()
+        index = int(torch.searchsorted(cumulative, threshold, right=True))
+        if index == len(weights):  # the product was rounded up to the whole sum
+            index = int(weights.nonzero()[-1])
+        return index
+
+
+def masked(rows: torch.Tensor, masks: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """Logits [rows, vocabulary] with the ids that each row's mask forbids at -inf; a mask allows some id."""
+    if all(mask is None for mask in masks):
+        return rows
+    rows = rows.clone()
+    for row, mask in zip(rows, masks, strict=True):
+        if mask is not None:
+            row.masked_fill_(~mask[: len(row)].to(row.device), -torch.inf)
+    return rows
+
+
+def best(row: torch.Tensor) -> int:
+    """The id of the greatest logit; among equals the lowest id."""
+    return int(torch.argmax(row))
+
+
+def distribution(row: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+    """float64 [vocabulary]: the law an id is drawn from, after temperature, top-k and top-p in this order.
+
+    `row` is already masked, and `sampling` not greedy. Among equal logits the lower ids are kept.
+    """
+    logits = row.double() / sampling.temperature
+    if not 0 < sampling.top_k < len(logits) and sampling.top_p >= 1.0:
+        return torch.softmax(logits, 0)
+    ordered, ids = torch.sort(logits, descending=True, stable=True)
+    if sampling.top_k:
+        ordered[sampling.top_k :] = -torch.inf
+    kept = torch.softmax(ordered, 0)
+    if sampling.top_p < 1.0:
+        kept[kept.cumsum(0) - kept >= sampling.top_p] = 0.0  # the first is kept: 0 is before it
+        kept /= kept.sum()
+    return torch.zeros_like(kept).scatter_(0, ids, kept)
+
+
+def log_probability(row: torch.Tensor, token: int) -> float:
+    """ln of the masked row's probability of `token`, at temperature 1."""
+    return float(row[token] - torch.logsumexp(row, 0))

@@ -1,0 +1,60 @@
+"""KV slots: which cache a request works on, and which makes room."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+
+from copilotd.engine.prefix import common_prefix
+from copilotd.engine.runner import Cache, Runner
+
+PER_DOCUMENT = 2
+
+
+def document(slot: Hashable) -> Hashable:
+    """A slot's key is (document, role); any other key is a document with one role."""
+    return slot[0] if isinstance(slot, tuple) and len(slot) == 2 else slot
+
+
+class Slots:
+    """Caches by key, the least recently used out; two per document and `budget_bytes` in all at most.
+
+    One slot is always granted, whatever the budget.
+    """
+
+    def __init__(self, runner: Runner, capacity: int, budget_bytes: int) -> None:
+        self._runner = runner
+        self.capacity = capacity
+        """tokens of every slot"""
+        self._slot_bytes = runner.cache_bytes(capacity)
+        self._most = max(1, budget_bytes // max(1, self._slot_bytes))
+        self._caches: OrderedDict[Hashable, Cache] = OrderedDict()
+        """least recently used first"""
+
+    @property
+    def bytes(self) -> int:
+        return len(self._caches) * self._slot_bytes
+
+    def peek(self, key: Hashable) -> Cache | None:
+        """The cache of this very key, if there is one."""
+        return self._caches.get(key)
+
+    def acquire(self, key: Hashable, sequence: Sequence[int]) -> Cache:
+        """The key's cache; or, where the document has its two, the one that shares most with `sequence`."""
+        cache = self._caches.pop(key, None)
+        if cache is None:
+            siblings = [other for other in self._caches if document(other) == document(key)]
+            if len(siblings) >= PER_DOCUMENT:
+                ids = list(sequence)
+                nearest = max(siblings, key=lambda other: common_prefix(self._caches[other].ids, ids))
+                cache = self._caches.pop(nearest)
+            elif len(self._caches) >= self._most:
+                _, cache = self._caches.popitem(last=False)
+            else:
+                cache = self._runner.new_cache(self.capacity)
+        self._caches[key] = cache
+        return cache
+
+    def drop(self, key: Hashable) -> None:
+        """Forget a cache whose state is unknown after an error."""
+        self._caches.pop(key, None)
