@@ -1,0 +1,161 @@
+"""Are the brackets right? A small scanner that knows strings and comments, but no grammar."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from copilotd.completion.postprocess.languages import PAIRS, Language, language
+from copilotd.completion.postprocess.texts import Context
+
+Kind: TypeAlias = Literal["comment", "long", "string", "quote", "bracket"]
+
+ABOVE = 20_000
+BELOW = 6_000
+"""code points that are looked at on each side of the cursor"""
+
+
+class Token(Struct, frozen=True):
+    kind: Kind
+    text: str
+    start: int
+    closed: bool
+    """False for a block comment, long string or quote whose end is not in the text"""
+
+
+class Opened(Struct, frozen=True):
+    """What is open where a text ends."""
+
+    brackets: tuple[str, ...]
+    resume: int
+    """where to begin scanning again: at a comment or long string that is still open, or at the end"""
+
+
+@cache
+def _pattern(of: Language) -> re.Pattern[str]:
+    parts: list[str] = []
+    for start, end in of.block_comments:
+        parts.append(rf"(?P<comment{len(parts)}>{re.escape(start)}(?:[\s\S]*?{re.escape(end)}|[\s\S]*\Z))")
+    for start in of.line_comments:
+        parts.append(rf"(?P<comment{len(parts)}>{start}[^\n]*)")
+    for quote in of.long_strings:
+        q = re.escape(quote)
+        parts.append(rf"(?P<long{len(parts)}>{q}(?:(?:\\[\s\S]|(?!{q})[^\\])*{q}|[\s\S]*\Z))")
+    for quote in of.strings:
+        parts.append(rf"(?P<string{len(parts)}>{quote}(?:\\[^\n]|[^{quote}\\\n])*{quote})")
+    if of.characters:
+        parts.append(rf"(?P<string{len(parts)}>'(?:\\[^\n][^'\n]*|[^'\\\n])')")
+    if of.strings:
+        parts.append(rf"(?P<quote{len(parts)}>[{of.strings}])")
+    parts.append(rf"(?P<bracket{len(parts)}>[()\[\]{{}}])")
+    return re.compile("|".join(parts))
+
+
+def tokens(of: Language, text: str, start: int = 0) -> Iterator[Token]:
+    """Comments, strings, stray quotes and brackets in order."""
+    ends = tuple(end for _, end in of.block_comments) + of.long_strings
+    for match in _pattern(of).finditer(text, start):
+        kind: Kind = (match.lastgroup or "").rstrip("0123456789")  # type: ignore[assignment]
+        body = match.group()
+        closed = kind in ("string", "bracket") or (
+            match.end() < len(text) if kind == "comment" and not _is_block(of, body) else body.endswith(ends)
+        )
+        if kind == "long":
+            quote = next(quote for quote in of.long_strings if body.startswith(quote))
+            closed = len(body) >= 2 * len(quote) and body.endswith(quote)
+        yield Token(kind, body, match.start(), closed)
+
+
+def _is_block(of: Language, body: str) -> bool:
+    return any(body.startswith(start) for start, _ in of.block_comments)
+
+
+def _walk(stack: list[str], found: Iterator[Token]) -> int:
+    """Apply brackets to the stack; the number of closers with no opener, openers skipped and stray quotes."""
+    errors = 0
+    for token in found:
+        if token.kind == "quote":
+            errors += 1
+        elif token.kind == "bracket":
+            opener = PAIRS.get(token.text)
+            if opener is None:
+                stack.append(token.text)
+            elif opener in stack:
+                while stack.pop() != opener:
+                    errors += 1
+            else:
+                errors += 1
+    return errors
+
+
+@lru_cache(maxsize=4)
+def _above(identifier: str, text: str) -> Opened:
+    """Open brackets after the complete lines above the cursor's."""
+    of = language(identifier)
+    found = list(tokens(of, text))
+    resume = len(text)
+    if found and not found[-1].closed and found[-1].kind in ("comment", "long"):
+        resume = found.pop().start
+    stack: list[str] = []
+    _walk(stack, iter(found))
+    return Opened(tuple(stack), resume)
+
+
+def _around(context: Context) -> tuple[list[str], str]:
+    """Brackets open above the cursor's line, and the text from there (or an open comment or string) to it."""
+    line = context.before.rfind("\n") + 1
+    first = context.before.find("\n", line - ABOVE) + 1 if line > ABOVE else 0
+    lines_above = context.before[first:line]
+    opened = _above(context.language, lines_above)
+    return list(opened.brackets), lines_above[opened.resume :] + context.head
+
+
+def errors(context: Context, text: str, covers: int = 0) -> int:
+    """How many brackets and quotes would be wrong around the cursor with `text` there.
+
+    Counts closers without an opener, openers without a closer and quotes without a partner. Only the
+    difference between two texts at one place says anything.
+    """
+    stack, head = _around(context)
+    rest = head + text + context.after[covers : covers + BELOW]
+    return _walk(stack, tokens(language(context.language), rest)) + len(stack)
+
+
+def closings(context: Context, text: str) -> list[int]:
+    """Where `text` closes a bracket or a string that was opened left of the cursor."""
+    brackets, head = _around(context)
+    stack = [(bracket, -1) for bracket in brackets]
+    here = len(head)
+    found = []
+    for token in tokens(language(context.language), head + text):
+        end = token.start + len(token.text)
+        if token.kind in ("string", "long") and token.start < here < end and token.closed:
+            found.append(end - 1 - here)
+        elif token.kind == "bracket":
+            opener = PAIRS.get(token.text)
+            if opener is None:
+                stack.append((token.text, token.start))
+            elif any(bracket == opener for bracket, _ in stack):
+                while True:
+                    bracket, start = stack.pop()
+                    if bracket == opener:
+                        break
+                if start < here <= token.start:
+                    found.append(token.start - here)
+    return found
+
+
+def in_comment(context: Context) -> bool:
+    """The cursor stands in a comment, or in a string that begins its line (a docstring)."""
+    _, head = _around(context)
+    last = None
+    for token in tokens(language(context.language), head):
+        last = token
+    if last is None or last.closed:
+        return False
+    begins_line = not head[head.rfind("\n", 0, last.start) + 1 : last.start].strip()
+    return last.kind == "comment" or (last.kind == "long" and begins_line and last.text[:3] in ('"""', "'''"))

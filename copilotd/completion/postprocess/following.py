@@ -1,0 +1,67 @@
+"""The lines that stand below the cursor are not written again."""
+
+from __future__ import annotations
+
+import re
+
+from copilotd.completion.postprocess.brackets import errors
+from copilotd.completion.postprocess.indent import width
+from copilotd.completion.postprocess.languages import CLOSERS
+from copilotd.completion.postprocess.texts import Change, Context
+
+_WORD = re.compile(r"\w")
+_CLOSERS = re.compile(rf"[{re.escape(CLOSERS)}]+[;,]?")
+PREFIX_SHARE = 0.6
+"""so much of the line below, at the very end of the text, is that line being written again"""
+
+
+def following(context: Context, text: str) -> Change | None:
+    """Cut at the first line that is the next one below, blank lines ignored on both sides.
+
+    The same words at the same depth are the same line. Closing brackets alone are the ones below only if
+    with both of them there would be one too many.
+    """
+    below = context.below.rstrip()
+    if not below:
+        return None
+    lines = text.split("\n")
+    at = 0
+    for number, line in enumerate(lines):
+        full = ((context.head if number == 0 else "") + line).rstrip()
+        if full.strip() and _same(context, text, at, full, below, number == len(lines) - 1):
+            return Change(text[:at].rstrip(), "from here on the text repeats what stands below")
+        at += len(line) + 1
+    return None
+
+
+def _same(context: Context, text: str, at: int, line: str, below: str, last: bool) -> bool:
+    written, standing = line.strip(), below.strip()
+    if _WORD.search(written):
+        deep = width(context, line) == width(context, below)
+        begun = (
+            last and at > 0 and standing.startswith(written) and len(written) >= PREFIX_SHARE * len(standing)
+        )
+        return deep and (written == standing or begun)
+    closers = _CLOSERS.match(written)
+    return (
+        closers is not None
+        and standing.startswith(closers.group().rstrip(";,"))
+        and errors(context, text[:at]) < errors(context, text)
+    )
+
+
+def closers_below(context: Context, text: str) -> Change | None:
+    """Closing brackets at the text's end that the next line already holds."""
+    if context.tail.strip():
+        return None
+    standing = context.below.strip()
+    best, fewest = text, errors(context, text)
+    kept = text
+    while kept and kept.rstrip()[-1:] in tuple(CLOSERS):
+        kept = kept.rstrip()[:-1]
+        dropped = re.sub(r"\s", "", text[len(kept) :])
+        if not standing.startswith(dropped):
+            break
+        if (now := errors(context, kept)) < fewest:
+            best, fewest = kept, now
+    return None if best == text else Change(best.rstrip(), "the closing brackets stand on the next line")

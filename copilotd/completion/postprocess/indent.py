@@ -1,0 +1,209 @@
+"""Indentation in the file's own unit, at the depth where the cursor stands."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import lru_cache
+from itertools import pairwise
+
+from copilotd.completion.postprocess.languages import closes, opens_block, opens_bracket
+from copilotd.completion.postprocess.texts import Change, Context
+
+_LEAD = re.compile(r"[ \t]*")
+_GOES_ON = re.compile(r"[.+\-*/&|?:<>=)\]},]")
+_UNDONE = ("(", "[", "{", ",", "\\", "=", "+", "-", "*", "/", "&", "|", "?", "<", ".")
+USUAL = 4
+LINES = 400
+"""lines on each side of the cursor that are asked for the file's unit"""
+WIDTHS = (4, 2, 8, 3, 6, 1)
+"""blanks per level, the likelier first"""
+
+
+def lead(line: str) -> str:
+    """The blanks a line begins with."""
+    match = _LEAD.match(line)
+    return match.group() if match else ""
+
+
+@lru_cache(maxsize=8)
+def _unit(before: str, after: str) -> str:
+    lines = before.split("\n")[-LINES - 1 : -1] + after.split("\n")[1:LINES]
+    leads = [lead(line) for line in lines if line.strip()]
+    tabs = sum(blanks.startswith("\t") for blanks in leads)
+    spaces = sum(blanks.startswith("  ") for blanks in leads)
+    if tabs > spaces:
+        return "\t"
+    if not spaces:
+        return ""
+    steps = Counter(
+        len(deeper) - len(shallow)
+        for shallow, deeper in pairwise(leads)
+        if 1 < len(deeper) - len(shallow) <= 8 and "\t" not in deeper + shallow
+    )
+    if not steps:
+        depths = [len(blanks) for blanks in leads if blanks and "\t" not in blanks]
+        return " " * next(width for width in WIDTHS if all(depth % width == 0 for depth in depths))
+    return " " * max(steps, key=lambda step: (steps[step], -step))
+
+
+def file_unit(context: Context) -> str:
+    """One level of indentation as the file shows it, else as the editor says, else "" (not known).
+
+    The cursor's own line counts only where no other line is indented: an editor may have filled it in.
+    """
+    shown = _unit(context.before, context.after)
+    if shown:
+        return shown
+    if context.insert_spaces is False:
+        return "\t"
+    if context.insert_spaces and context.tab_size:
+        return " " * context.tab_size
+    own = lead(context.head)
+    return "\t" if own.startswith("\t") else ""
+
+
+def _tab_columns(context: Context) -> int:
+    unit = file_unit(context)
+    return len(unit) if unit.strip("\t") else context.tab_size or USUAL
+
+
+def width(context: Context, line: str) -> int:
+    """Columns of a line's indentation."""
+    return len(lead(line).expandtabs(_tab_columns(context)))
+
+
+def unit(context: Context, text: str) -> Change | None:
+    """Lines of the text that are indented in another unit than the file's are indented in the file's."""
+    own = file_unit(context)
+    if not own:
+        return None
+    lines = text.split("\n")
+    fresh = 0 if not context.head else 1
+    kept = _to_tabs(context, lines, fresh) if own == "\t" else _to_spaces(lines, fresh, own)
+    if kept == lines:
+        return None
+    return Change(
+        "\n".join(kept), f"the file indents with {'tabs' if own == chr(9) else f'{len(own)} blanks'}"
+    )
+
+
+def _to_spaces(lines: list[str], fresh: int, own: str) -> list[str]:
+    kept = list(lines)
+    for number, line in enumerate(lines[fresh:], fresh):
+        blanks = lead(line)
+        if "\t" in blanks:
+            kept[number] = blanks.expandtabs(len(own)) + line[len(blanks) :]
+    return kept
+
+
+def _to_tabs(context: Context, lines: list[str], fresh: int) -> list[str]:
+    spaced = [
+        number
+        for number, line in enumerate(lines)
+        if number >= fresh and line.strip() and line.startswith(" ")
+    ]
+    if not spaced:
+        return lines
+    per_level = _spaces_per_level(context, lines, spaced)
+    kept = list(lines)
+    for number in spaced:
+        blanks = lead(lines[number]).expandtabs(per_level)
+        levels, left = divmod(len(blanks), per_level)
+        kept[number] = "\t" * levels + " " * left + lines[number][len(lead(lines[number])) :]
+    return kept
+
+
+def _spaces_per_level(context: Context, lines: list[str], spaced: list[int]) -> int:
+    """How many blanks the model means by one level: what puts the first indented line where it belongs."""
+    first = spaced[0]
+    previous = next(
+        (line for line in reversed(lines[:first]) if line.strip()),
+        "" if context.head.strip() else context.above,
+    )
+    if first == 1 or previous == lines[0]:
+        previous = context.head + lines[0] if (context.head + lines[0]).strip() else context.above
+    depth = lead(previous).count("\t")
+    depth += opens_block(context.language, previous) or opens_bracket(previous)
+    depth -= closes(context.language, lines[first])
+    depths = [len(lead(lines[number]).expandtabs(USUAL)) for number in spaced]
+    fitting = [width for width in WIDTHS if all(depth % width == 0 for depth in depths)]
+    fitting = [width for width in fitting if width > 1] or [USUAL]
+    return min(fitting, key=lambda width: abs(depths[0] / width - depth))
+
+
+def expected(context: Context) -> int | None:
+    """Columns at which a new line should begin here; None where the line above doesn't say."""
+    above = context.above
+    if not above:
+        return 0
+    columns = width(context, above)
+    if opens_block(context.language, above):
+        return columns + len((file_unit(context) or " " * USUAL).expandtabs(_tab_columns(context)))
+    return None if above.rstrip().endswith(_UNDONE) else columns
+
+
+def first_line(context: Context, text: str) -> Change | None:
+    """The first line joins the blanks that are already typed: neither twice nor too deep.
+
+    At column 0 below a line that opens a block, a text without its indentation gets it.
+    """
+    head = context.head
+    if head.strip():
+        doubled = head[-1:] in " \t" and text[:1] in (" ", "\t") and bool(text.strip())
+        return Change(text.lstrip(" \t"), "a blank stands left of the cursor") if doubled else None
+    if context.tail.strip():
+        return None
+    kept = text
+    if (head and text.startswith("\n")) or (text.lstrip(" \t").startswith("\n") and text.strip()):
+        kept = text.lstrip("\n \t") if head else text
+    blanks = lead(kept)
+    body = kept[len(blanks) :]
+    if not body or body.startswith("\n"):
+        return None if kept == text else Change(kept, "the cursor's line is still empty")
+    typed, written = width(context, head), len(blanks.expandtabs(_tab_columns(context)))
+    target = expected(context)
+    if head and written:
+        blanks = _remaining(context, head, body, typed, written, target, blanks)
+    elif not head and not written and _lacks_indentation(context, body, target):
+        blanks = _blanks(context, target or 0)
+    kept = blanks + body
+    return None if kept == text else Change(kept, "the line's indentation, as far as it is typed")
+
+
+def _remaining(
+    context: Context, head: str, body: str, typed: int, written: int, target: int | None, blanks: str
+) -> str:
+    total = typed + written
+    if written == typed or (target is not None and written == target):
+        missing = max(0, target - typed) if target is not None and target != total else 0
+        if target is not None and total == target:
+            missing = written
+    elif target is None or _GOES_ON.match(body) or total <= target:
+        return blanks
+    else:
+        missing = max(0, target - typed)
+    return blanks if missing == written else _blanks(context, missing)
+
+
+def _blanks(context: Context, columns: int) -> str:
+    if file_unit(context) == "\t":
+        return "\t" * (columns // _tab_columns(context)) + " " * (columns % _tab_columns(context))
+    return " " * columns
+
+
+def _lacks_indentation(context: Context, body: str, target: int | None) -> bool:
+    above = context.before.split("\n")[-2:-1]
+    directly_below_an_opener = bool(above) and opens_block(context.language, above[0])
+    shallow_below = context.below and not closes(context.language, context.below)
+    return (
+        directly_below_an_opener
+        and bool(target)
+        and not closes(context.language, body)
+        and not body.startswith("#")
+        and not (
+            shallow_below
+            and width(context, context.below) < (target or 0)
+            and context.language in ("c", "cpp")
+        )
+    )
