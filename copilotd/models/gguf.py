@@ -88,8 +88,7 @@ class LlamaGguf:
             "rope_theta": _shortest(self._value("llama.rope.freq_base", 10000.0)),
             "attention_bias": False,
             "mlp_bias": False,
-            "tie_word_embeddings": self._reader.get_field("output.weight") is None
-            and all(tensor.name != "output.weight" for tensor in self._reader.tensors),
+            "tie_word_embeddings": all(tensor.name != "output.weight" for tensor in self._reader.tensors),
             "bos_token_id": self._value("tokenizer.ggml.bos_token_id"),
             "eos_token_id": self._value("tokenizer.ggml.eos_token_id"),
             "quantization_config": {"quant_method": INT8_BY_ROW},

