@@ -1,0 +1,159 @@
+"""Training rows: stretches of documents, laid out as copilotd lays out a prompt."""
+
+from __future__ import annotations
+
+import bisect
+import random
+from itertools import accumulate
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from pair.corpus import Document
+from pair.recipe import Rows
+
+CHARACTERS = 5
+"""more characters than this a token has no text on average: enough text is encoded, then cut"""
+
+
+class RowSampler:
+    """Rows drawn with replacement, uniformly over the characters of each language."""
+
+    def __init__(
+        self, documents: list[Document], shares: dict[str, float], kinds: Rows, tokenizer: Tokenizer
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._kinds = kinds
+        self._documents = {
+            language: [document for document in documents if document.language == language]
+            for language in shares
+        }
+        present = {language: share for language, share in shares.items() if self._documents[language]}
+        self._languages, self._weights = list(present), list(present.values())
+        self._ends = {name: list(accumulate(len(d.text) for d in self._documents[name])) for name in present}
+        self._packages: dict[str, list[Document]] = {}
+        for document in documents:
+            self._packages.setdefault(document.package, []).append(document)
+        control = {name: tokenizer.token_to_id(f"<|{name}|>") for name in _CONTROL}
+        self.end, self._repository, self._file = (control[n] for n in ("endoftext", "repo_name", "file_sep"))
+        self._prefix, self._suffix, self._middle = (control[f"fim_{n}"] for n in ("prefix", "suffix", "middle"))
+
+    def batch(self, seed: int, step: int, rows: int, length: int) -> Tensor:
+        """int64 [rows, length + 1], the same for the same arguments."""
+        rng = random.Random(f"{seed} {step}")
+        return torch.tensor([self._row(rng, length + 1) for _ in range(rows)])
+
+    def prompts(self, seed: str, count: int, length: int) -> list[list[int]]:
+        """FIM prompts of exactly `length` ids, with a few ids typed after <|fim_middle|>."""
+        rng = random.Random(f"prompts {seed}")
+        found: list[list[int]] = []
+        while len(found) < count:
+            ids = self._fim(rng, *self._place(rng), 2 * length)
+            prompt = ids[: ids.index(self._middle) + 1 + rng.randrange(6)]
+            suffix = prompt.index(self._suffix)
+            before = length - 1 - len(prompt[suffix:])
+            if 0 < before < suffix:
+                found.append([self._prefix, *prompt[suffix - before :]])
+        return found
+
+    def _row(self, rng: random.Random, length: int) -> list[int]:
+        ids: list[int] = []
+        while len(ids) < length:
+            ids += self._example(rng, length - len(ids))
+        return ids[:length]
+
+    def _example(self, rng: random.Random, room: int) -> list[int]:
+        document, at = self._place(rng)
+        kind = rng.random()
+        if room >= 96 and kind < self._kinds.fim:
+            return self._fim(rng, document, at, room)
+        if room >= 192 and kind < self._kinds.fim + self._kinds.repository:
+            return self._in_repository(rng, document, at, room)
+        start = document.text.rfind("\n", 0, at) + 1
+        ids = self._encode(document.text[start : start + CHARACTERS * room])[:room]
+        return [*ids, self.end]
+
+    def _in_repository(self, rng: random.Random, document: Document, at: int, room: int) -> list[int]:
+        """<|repo_name|>name\\n, a snippet or two under their paths, then a hole in the document."""
+        package = document.package.rpartition("/")[2]
+        ids = [self._repository, *self._encode(package + "\n")]
+        for other in rng.sample(self._packages[document.package], k=min(2, len(self._packages[document.package]))):
+            if other is not document:
+                start = other.text.rfind("\n", 0, rng.randrange(len(other.text))) + 1
+                snippet = self._encode(other.text[start : start + CHARACTERS * room // 5])
+                ids += [self._file, *self._encode(other.path + "\n"), *snippet[: room // 5]]
+        if rng.random() < 0.5:
+            ids += [self._file, *self._encode(document.path + "\n")]
+        return ids + self._fim(rng, document, at, room - len(ids))
+
+    def _fim(self, rng: random.Random, document: Document, at: int, room: int) -> list[int]:
+        """PSM. The middle is what is typed since the anchor and what is still missing, in one."""
+        text = document.text
+        start, end = hole(rng, text, at)
+        middle = self._encode(text[start:end])
+        whole = len(middle) <= room // 3
+        middle = [*middle, self.end] if whole else middle[: room // 3]
+        first = text.find("\n", max(0, start - CHARACTERS * room)) + 1 if start > CHARACTERS * room else 0
+        before = self._encode(text[min(first, start) : start])
+        after = self._encode(text[end : end + CHARACTERS * room // 4])[: room // 4] if whole else []
+        room -= len(middle) + len(after) + 3
+        before = before[max(0, len(before) - room) :]
+        return [self._prefix, *before, self._suffix, *after, self._middle, *middle]
+
+    def _place(self, rng: random.Random) -> tuple[Document, int]:
+        (language,) = rng.choices(self._languages, self._weights)
+        ends = self._ends[language]
+        position = rng.randrange(ends[-1])
+        index = bisect.bisect_right(ends, position)
+        document = self._documents[language][index]
+        return document, position - (ends[index] - len(document.text))
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
+
+
+_CONTROL = ("endoftext", "repo_name", "file_sep", "fim_prefix", "fim_suffix", "fim_middle")
+
+
+def hole(rng: random.Random, text: str, at: int) -> tuple[int, int]:
+    """A middle text[start:end] near `at`: it starts as an anchor does, and ends as answers should end.
+
+    Mostly it starts at the start of a line that is not blank, else anywhere; it ends at the end of a line or
+    of a block, before a closer, or anywhere.
+    """
+    start = at
+    if rng.random() < 0.85:
+        start = text.rfind("\n", 0, at) + 1
+        while start < len(text) and text[start] == "\n":
+            start += 1
+    line_ends = [len(text) if (e := text.find("\n", start)) < 0 else e]
+    for _ in range(min(15, int(rng.expovariate(0.5)))):
+        if (following := text.find("\n", line_ends[-1] + 1)) >= 0:
+            line_ends.append(following)
+    end, last_line = line_ends[-1], text.rfind("\n", 0, line_ends[-1]) + 1
+    choice = rng.random()
+    if choice < 0.2:
+        return start, block_end(text, start)
+    if choice < 0.35:
+        closers = [i for i in range(max(start, last_line), end) if text[i] in ")]}>\"';,:"]
+        return start, rng.choice(closers) if closers else end
+    if choice < 0.45:
+        return start, rng.randrange(max(start, last_line), end + 1)
+    return start, end
+
+
+def block_end(text: str, start: int) -> int:
+    """The end of the last line that belongs to the block of the line at `start`: it is indented no less."""
+    lines = text[start : start + 4000].split("\n")
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    end = start + len(lines[0])
+    position = end
+    for line in lines[1:]:
+        position += 1 + len(line)
+        if line.strip():
+            if len(line) - len(line.lstrip()) < indent or (indent == 0 and not line[0].isspace()):
+                break
+            end = position
+    return end

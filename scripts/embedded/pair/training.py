@@ -1,0 +1,121 @@
+"""The training loop: resumable at any step, one run in one folder."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pair.model import HeadLoss, Qwen2, Shape
+from pair.muon import Muon
+from pair.recipe import Schedule
+
+Loss = Callable[[Qwen2, int, int, int], Tensor]
+"""(model in bf16, step, rows, tokens of a row) -> mean loss"""
+
+
+def next_token_loss(model: Qwen2, ids: Tensor) -> Tensor:
+    """ids: [B, T + 1]"""
+    hidden = model(ids[:, :-1]).flatten(0, 1)
+    return HeadLoss.apply(hidden, model.head, ids[:, 1:].flatten())
+
+
+class Run:
+    """float32 masters are optimised; forward and backward run on a bf16 copy of them."""
+
+    def __init__(self, folder: Path, shape: Shape, schedule: Schedule, seed: int) -> None:
+        self.folder, self.schedule = folder, schedule
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.manual_seed(seed)
+        self.masters = {name: p.detach().clone() for name, p in Qwen2(shape).named_parameters()}
+        self.model = Qwen2(shape).bfloat16()
+        hidden = [m for name, m in self.masters.items() if m.ndim == 2 and "embed" not in name]
+        others = [m for name, m in self.masters.items() if m.ndim != 2 or "embed" in name]
+        momentum, decay = schedule.muon_momentum, schedule.weight_decay
+        self.optimisers = [
+            Muon(hidden, lr=schedule.muon_lr, momentum=momentum, weight_decay=decay),
+            torch.optim.AdamW(others, lr=schedule.adam_lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
+        ]
+        self._peaks = [schedule.muon_lr, schedule.adam_lr]
+        self.step, self.seen = 0, 0
+        if (folder / "checkpoint.pt").exists():
+            self._resume()
+        self._refresh()
+
+    def train(self, loss: Loss, minutes: float = math.inf, save_every: float = 300) -> None:
+        """Until the schedule's tokens are seen, the minutes are over or the process is told to stop."""
+        stopping: list[int] = []
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _: stopping.append(number))
+        begun = saved = reported = time.monotonic()
+        first, mean = self.seen, math.nan
+        while self.seen < self.schedule.tokens and not stopping and time.monotonic() - begun < 60 * minutes:
+            value = self.advance(loss)
+            mean = value if math.isnan(mean) else 0.97 * mean + 0.03 * value
+            now = time.monotonic()
+            if now - reported > 10:
+                reported = now
+                self._report(mean, (self.seen - first) / (now - begun))
+            if now - saved > save_every:
+                saved = now
+                self.save()
+        self.save()
+
+    def advance(self, loss: Loss) -> float:
+        """One step; its loss."""
+        length = self.schedule.row_length(self.seen)
+        rows = max(1, self.schedule.batch_tokens // length)
+        value = loss(self.model, self.step, rows, length)
+        value.backward()
+        rate = self.schedule.rate(self.step, self.seen)
+        for name, parameter in self.model.named_parameters():
+            self.masters[name].grad = parameter.grad.float()
+            parameter.grad = None
+        for optimiser, peak in zip(self.optimisers, self._peaks, strict=True):
+            optimiser.param_groups[0]["lr"] = peak * rate
+            optimiser.step()
+        self._refresh()
+        self.step += 1
+        self.seen += rows * length
+        return value.item()
+
+    def save(self) -> None:
+        partial = self.folder / "checkpoint.partial"
+        state = {
+            "masters": self.masters,
+            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
+            "step": self.step,
+            "seen": self.seen,
+        }
+        torch.save(state, partial)
+        partial.rename(self.folder / "checkpoint.pt")
+
+    def _resume(self) -> None:
+        state = torch.load(self.folder / "checkpoint.pt", weights_only=True)
+        for name, master in self.masters.items():
+            master.copy_(state["masters"][name])
+        for optimiser, held in zip(self.optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(held)
+        self.step, self.seen = state["step"], state["seen"]
+
+    @torch.no_grad()
+    def _refresh(self) -> None:
+        for name, parameter in self.model.named_parameters():
+            parameter.copy_(self.masters[name])
+
+    def _report(self, loss: float, speed: float) -> None:
+        left = (self.schedule.tokens - self.seen) / speed
+        print(
+            f"step {self.step}  {self.seen / 1e6:.2f} of {self.schedule.tokens / 1e6:.1f} M tokens  "
+            f"loss {loss:.3f}  {speed:.0f} tokens/s  {left / 60:.0f} minutes left",
+            flush=True,
+        )
+        with (self.folder / "log.jsonl").open("a") as file:
+            entry = {"step": self.step, "seen": self.seen, "loss": round(loss, 4), "time": round(time.time())}
+            file.write(json.dumps(entry) + "\n")
