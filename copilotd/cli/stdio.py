@@ -1,0 +1,87 @@
+"""copilotd stdio: the language server for one editor window.
+
+Nothing but LSP frames may reach stdout, whatever a library, a child or a warning prints. So the first thing
+done is to move the frames to a descriptor of their own, before anything that could print is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
+
+HELP = "speak LSP over stdin and stdout, as editors start it"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    # editors add these to whatever command they are given
+    parser.add_argument("--stdio", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--clientProcessId", type=int, help=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace) -> int:
+    stdin, stdout = take_standard_streams()
+    if os.isatty(stdin):
+        print("copilotd speaks LSP here; an editor starts it. Ctrl-C ends it.", file=sys.stderr)
+    return _serve(stdin, stdout)
+
+
+def take_standard_streams() -> tuple[int, int]:
+    """Private descriptors for the frames. 0 now gives nothing, 1 leads to stderr, or nowhere if that is 1."""
+    stdin, stdout = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    try:
+        together = os.path.sameopenfile(stdout, 2)
+    except OSError:
+        together = True
+    if together:
+        os.dup2(nowhere, 2)
+    os.dup2(2, 1)
+    os.close(nowhere)
+    return stdin, stdout
+
+
+def _serve(stdin: int, stdout: int) -> int:
+    import asyncio
+    import logging
+
+    from copilotd import config
+    from copilotd.lsp.server import Front
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="copilotd: %(message)s")
+    logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)  # it logs whole messages, and so user text
+    _leave_the_workspace()
+    try:
+        loaded = config.load()
+    except config.SettingsError:
+        loaded = config.Loaded()  # the daemon reads the same files and says what is wrong
+
+    async def serve() -> int:
+        return await Front(_connect, loaded).serve(stdin, stdout)
+
+    return asyncio.run(serve())
+
+
+async def _connect() -> tuple[StreamReader, StreamWriter]:
+    from copilotd.daemon import launch
+    from copilotd.lsp.link import Unreachable
+
+    try:
+        return await launch.connect()
+    except launch.LaunchError as error:
+        raise Unreachable(str(error)) from None
+
+
+def _leave_the_workspace() -> None:
+    from copilotd.daemon import platform
+
+    os.umask(0o077)
+    try:
+        os.chdir(platform.private_folder(platform.state_folder()))
+    except (OSError, platform.Unusable):
+        os.chdir("/")
