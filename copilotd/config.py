@@ -1,16 +1,27 @@
-"""Every setting of copilotd, one tree of msgspec Structs.
+"""Every setting of copilotd, one tree of msgspec Structs, and where its values come from.
 
-*Daemon* keys come only from the system's and the user's TOML and from the daemon's environment, never from
-an editor or a repository. *Session* keys may also come from the editor, per folder.
+*Daemon* keys come only from the system's and the user's TOML and from the daemon's environment
+(`COPILOTD_MODEL` for `daemon.model`), never from an editor or a repository. *Session* keys may also come
+from the editor, per folder. A system file may lock keys of both kinds:
+
+    lock = ["daemon.model", "session.enabled"]
+    [daemon]
+    model = "qwen2.5-coder-7b"
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
+import platformdirs
 from msgspec import Meta, Struct
 
+T = TypeVar("T")
 Unit = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
@@ -61,3 +72,106 @@ class SessionSettings(Struct, frozen=True, kw_only=True):
 class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     daemon: DaemonSettings = msgspec.field(default_factory=DaemonSettings)
     session: SessionSettings = msgspec.field(default_factory=SessionSettings)
+
+
+KEYS = frozenset(
+    f"{section}.{name}"
+    for section, kind in (("daemon", DaemonSettings), ("session", SessionSettings))
+    for name in kind.__struct_fields__
+)
+"""every setting, `daemon.model`"""
+
+
+class SettingsError(Exception):
+    """A settings file or variable cannot be used. The message names it, the key and the reason."""
+
+
+class Loaded(Struct, frozen=True):
+    """The settings in force and where each came from."""
+
+    settings: Settings = msgspec.field(default_factory=Settings)
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
+    """`daemon.model` → a file's path or `environment COPILOTD_MODEL`; keys left out have their default"""
+    locked: frozenset[str] = frozenset()
+
+    def session(self, editor: Mapping[str, object]) -> SessionSettings:
+        """The session's settings with an editor's values over the user's, but for locked keys.
+
+        Keys that are not session keys are passed over. Raises SettingsError for a value of the wrong type.
+        """
+        names = set(SessionSettings.__struct_fields__)
+        values = {
+            key: value
+            for key, value in editor.items()
+            if key in names and f"session.{key}" not in self.locked
+        }
+        return _convert(
+            {**msgspec.to_builtins(self.settings.session), **values}, SessionSettings, "the editor"
+        )
+
+    def enforce(self, session: SessionSettings) -> SessionSettings:
+        """What an editor asked for, with the system's values for the keys it locked."""
+        locked = {
+            name: getattr(self.settings.session, name)
+            for name in SessionSettings.__struct_fields__
+            if f"session.{name}" in self.locked
+        }
+        return msgspec.structs.replace(session, **locked) if locked else session
+
+
+def system_file() -> Path:
+    return platformdirs.site_config_path("copilotd") / "config.toml"
+
+
+def user_file(environ: Mapping[str, str] = os.environ) -> Path:
+    home = environ.get("COPILOTD_HOME")
+    return (Path(home) if home else platformdirs.user_config_path("copilotd")) / "config.toml"
+
+
+def load(
+    system: Path | None = None, user: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> Loaded:
+    """Read the system's file, the user's and the environment; later ones win except over locked keys.
+
+    Raises SettingsError. Missing files are no error.
+    """
+    system, user = system or system_file(), user or user_file(environ)
+    tree: dict[str, dict[str, object]] = {"daemon": {}, "session": {}}
+    sources: dict[str, str] = {}
+    system_tree = _read(system)
+    locked = frozenset(_convert(system_tree.pop("lock", []), list[str], str(system)))
+    if unknown := locked - KEYS:
+        raise SettingsError(f"{system}: lock names no setting: {', '.join(sorted(unknown))}")
+    for layer, source in ((system_tree, str(system)), (_read(user), str(user))):
+        _convert(layer, Settings, source)
+        if misspelt := {f"session.{name}" for name in layer.get("session", {})} - KEYS:
+            raise SettingsError(f"{source}: no such setting: {', '.join(sorted(misspelt))}")
+        for section, values in layer.items():
+            for name, value in values.items():
+                if source == str(system) or f"{section}.{name}" not in locked:
+                    tree[section][name] = value
+                    sources[f"{section}.{name}"] = source
+    for name in DaemonSettings.__struct_fields__:
+        variable = f"COPILOTD_{name.upper()}"
+        if variable in environ and f"daemon.{name}" not in locked:
+            text = environ[variable]
+            _convert({name: text}, DaemonSettings, f"environment variable {variable}")
+            tree["daemon"][name] = text
+            sources[f"daemon.{name}"] = f"environment {variable}"
+    return Loaded(_convert(tree, Settings, "settings"), sources, locked)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{file}: {error}") from None
+
+
+def _convert(value: object, kind: type[T], source: str) -> T:
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{source}: {error}") from None

@@ -7,12 +7,15 @@ code points of the document's text (Python `str` indices): the front owns UTF-16
 from __future__ import annotations
 
 import struct
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from copilotd.config import SessionSettings
+
+if TYPE_CHECKING:
+    import asyncio
 
 PROTOCOL = 1
 """Part of the socket's name: fronts and daemons of different protocols do not meet."""
@@ -184,7 +187,10 @@ class Report(Struct, tag="report", frozen=True):
 
 
 class Done(Struct, tag="done", frozen=True):
+    """The verb was carried out, or could not be; the message is for the person."""
+
     message: str = ""
+    failed: bool = False
 
 
 FromDaemon: TypeAlias = Welcome | Answer | State | Notice | Report | Done
@@ -224,3 +230,8 @@ def from_daemon(body: bytes) -> FromDaemon:
         return _from_daemon.decode(body)
     except msgspec.DecodeError as error:
         raise FrameError(str(error)) from None
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """The body of the next frame. Raises FrameError, and EOFError (IncompleteReadError) at the end."""
+    return await reader.readexactly(frame_length(await reader.readexactly(HEADER.size)))

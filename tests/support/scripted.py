@@ -32,7 +32,9 @@ Options of ScriptedDaemon beside the backend's:
   "wait:SECONDS" (then ok), "progress" (reports megabytes 0…100, then ok), "hold" (waits until
   `daemon.release_load()`, then ok);
 - failures: one outcome per generation, the last one repeats: "ok", "oom", "cuda", "bug:MESSAGE", "die";
-- settings: TOML text of the user's settings file.
+- settings: TOML text of the user's settings file;
+- plain: true uses tests/support/plain_completer.py in the place of completion/;
+- version: what the daemon says it is; "9999" by default, so that no front replaces it.
 
 Nothing in the product names this code: the process is `python -P tests/support/scripted_daemon.py`, which
 passes the backend to the daemon's constructor.
@@ -50,6 +52,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -213,7 +216,8 @@ class ScriptedBackend:
             make_noise()
         if self._failures:
             fail(self._failures.pop(0) if len(self._failures) > 1 else self._failures[0])
-        reused = len(os.path.commonprefix([list(self._last), list(request.prompt)]))
+        same = (a == b for a, b in zip(self._last, request.prompt, strict=False))
+        reused = sum(1 for _ in takewhile(bool, same))
         self._last = request.prompt
         counters = Counters(reused_tokens=reused, prefill_tokens=len(request.prompt) - reused)
         ids: list[int] = []

@@ -6,8 +6,25 @@ import json
 import sys
 from pathlib import Path
 
+from copilotd.backends.base import Backend
+from copilotd.daemon.loading import Completes
 from copilotd.daemon.process import serve
+from tests.support.plain_completer import PlainCompleter
 from tests.support.scripted import make_scripted
 
-records, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-sys.exit(serve(make_scripted(options, records)))
+records, options, detach = Path(sys.argv[1]), json.loads(sys.argv[2]), "--detach" in sys.argv[3:]
+version = options.pop("version", "9999")
+plain = options.pop("plain", False)
+
+
+def make_completer(backend: Backend) -> Completes:
+    if plain:
+        return PlainCompleter(backend)
+    try:
+        from copilotd.completion.completer import Completer
+    except ImportError:
+        return PlainCompleter(backend)
+    return Completer(backend)
+
+
+sys.exit(serve(make_scripted(options, records), make_completer, version=version, detach=detach))

@@ -1,0 +1,49 @@
+"""copilotd config: every setting, its value, and where that comes from."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+from msgspec import Struct
+
+from copilotd.config import Loaded, SettingsError, load, system_file, user_file
+
+HELP = "show every setting, its value and its source"
+
+
+class Line(Struct, frozen=True):
+    key: str
+    value: object
+    source: str
+    locked: bool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        lines = settings_lines(load())
+    except SettingsError as error:
+        print(f"copilotd config: {error}", file=sys.stderr)
+        return 1
+    if args.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(lines)).decode() + "\n")
+        return 0
+    print(f"# system: {system_file()}\n# user:   {user_file()}")
+    for line in lines:
+        value = msgspec.json.encode(line.value).decode()
+        print(f"{line.key} = {value}    # {line.source}{', locked' if line.locked else ''}")
+    return 0
+
+
+def settings_lines(loaded: Loaded) -> list[Line]:
+    return [
+        Line(key, value, loaded.sources.get(key, "default"), key in loaded.locked)
+        for section in ("daemon", "session")
+        for name, value in msgspec.structs.asdict(getattr(loaded.settings, section)).items()
+        for key in (f"{section}.{name}",)
+    ]

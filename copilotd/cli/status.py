@@ -1,0 +1,56 @@
+"""copilotd status: what the daemon does, and how well."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+import msgspec
+
+from copilotd.daemon import platform
+from copilotd.daemon.commands import ask_status
+from copilotd.daemon.launch import LaunchError
+from copilotd.daemon.status import NotRunning, Status
+from copilotd.version import version
+
+HELP = "show whether the daemon runs, its models and its counts"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    status: Status | NotRunning
+    try:
+        status = asyncio.run(ask_status())
+    except LaunchError as error:
+        status = NotRunning(version=version(), last_error=str(error), log_path=str(platform.log_path()))
+    if args.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(status)).decode() + "\n")
+    else:
+        for line in _lines(status):
+            print(line)
+    return 0
+
+
+def _lines(status: Status | NotRunning) -> list[str]:
+    if isinstance(status, NotRunning):
+        return [f"copilotd {status.version}: not running"]
+    asked = status.requests
+    empty = ", ".join(f"{reason} {number}" for reason, number in sorted(asked.empty.items()))
+    lines = [
+        f"copilotd {status.version}: {status.state}, pid {status.pid}, up {status.uptime_s:.0f} s",
+        f"target {status.target or '-'}, draft {status.draft or '-'}, {status.quantisation or '-'} "
+        f"on {status.device or '-'}",
+        f"{status.clients} editors, {status.documents} documents, caches {status.kv_bytes / 2**20:.0f} MB",
+        f"answered {asked.answered} ({asked.typed_through} typed through, {asked.joined} joined), "
+        f"cancelled {asked.cancelled}, empty: {empty or 'none'}",
+    ]
+    lines += [
+        f"{source}: {status.accepted.get(source, 0)} of {number} drafted tokens accepted"
+        for source, number in status.drafted.items()
+    ]
+    lines += [text for text in (status.message, status.last_error) if text]
+    return [*lines, f"log: {status.log_path}"]

@@ -1,0 +1,189 @@
+"""The models: loaded in the background, used and freed on the engine thread.
+
+Everything but `ticket` and `describe` is called on the engine thread. A failed load is not tried again
+until somebody says `reload`.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from copilotd.backends.base import Backend, BackendError, Description, Progress
+from copilotd.completion.ask import Ask, Completion
+from copilotd.config import Settings
+from copilotd.daemon.log import log, place
+from copilotd.engine.generation import Cancelled
+from copilotd.wire import Notice
+
+PROGRESS_S = 0.1
+"""progress is told no more often"""
+
+MakeBackend: TypeAlias = Callable[[Settings, Progress], Backend]
+
+
+class Completes(Protocol):
+    """`completion.completer.Completer`, as the daemon uses it."""
+
+    def complete(self, ask: Ask, cancelled: Cancelled, deadline: float | None) -> Completion:
+        """`deadline` is a time of `time.monotonic`; what is decoded by then is answered."""
+        ...
+
+    def idle(self, cancelled: Cancelled) -> None:
+        """Work ahead while nobody waits; returns when there is nothing left to do, or when cancelled."""
+        ...
+
+    def close_document(self, client: str, uri: str) -> None: ...
+
+    def close_client(self, client: str) -> None: ...
+
+
+MakeCompleter: TypeAlias = Callable[[Backend], Completes]
+
+
+class ModelState(Struct, frozen=True, kw_only=True):
+    """What everybody may know of the models at one moment."""
+
+    state: Literal["unloaded", "loading", "ready", "failed"] = "unloaded"
+    message: str = ""
+    progress: float | None = None
+    name: str = ""
+    device: str = ""
+    notices: tuple[Notice, ...] = ()
+    """to be said once to every front, as long as this load lasts"""
+
+
+class LoadEnded(Exception):
+    """Raised inside a load that nobody wants any more."""
+
+
+class Models:
+    def __init__(
+        self,
+        make_backend: MakeBackend,
+        make_completer: MakeCompleter,
+        changed: Callable[[ModelState], None],
+    ) -> None:
+        self._make_backend = make_backend
+        self._make_completer = make_completer
+        self._changed = changed
+        self._backend: Backend | None = None
+        self._wanted = 0
+        self._told = 0.0
+        self.completer: Completes | None = None
+        self.state = ModelState()
+
+    def describe(self) -> Description:
+        """What is loaded now; may be asked from any thread."""
+        backend = self._backend
+        return backend.describe() if backend is not None else Description()
+
+    def ticket(self) -> int:
+        """For the next load; every load with an older ticket gives up. Called on the socket loop."""
+        self._wanted += 1
+        return self._wanted
+
+    def load(self, settings: Settings, ticket: int) -> None:
+        """Free what is loaded and load what the settings say. Never raises."""
+        if ticket != self._wanted:
+            return
+        self._let_go()
+        self._set(ModelState(state="loading", message="loading the models"))
+        started = time.monotonic()
+        try:
+            backend = self._make_backend(settings, partial(self._progress, ticket))
+        except LoadEnded:
+            log.info("a load was ended")
+        except Exception as error:
+            log.error("loading failed: %s: %s", place(error), error)
+            self.fail(f"copilotd cannot complete: {_reason(error)}")
+        else:
+            log.info("loaded %s in %.1f s", backend.name, time.monotonic() - started)
+            self._take(backend)
+
+    def free(self) -> None:
+        """Let the models go, at once."""
+        self._let_go()
+        self._set(ModelState())
+
+    def fail(self, message: str) -> None:
+        """There is nothing to complete with until somebody says `reload`; the message says why."""
+        self._let_go()
+        self._set(ModelState(state="failed", message=message, notices=(Notice("error", message),)))
+
+    def give_back(self) -> None:
+        """A request ran out of memory: halve the caches, or let the models go if that was not enough."""
+        if self._backend is None:
+            return
+        if self._backend.shrink():
+            notice = Notice("warning", "Out of memory: copilotd halved its caches and goes on.")
+            self._set(replace(self.state, notices=(*self.state.notices, notice)))
+        else:
+            self.fail(
+                "copilotd cannot complete: out of memory. Choose a smaller model or free memory, "
+                "then run `copilotd reload`"
+            )
+
+    def _take(self, backend: Backend) -> None:
+        self._backend = backend
+        self.completer = self._make_completer(backend)
+        description = backend.describe()
+        notices = tuple(Notice("warning", remark) for remark in description.remarks)
+        self._set(ModelState(state="ready", name=backend.name, device=description.device, notices=notices))
+
+    def _let_go(self) -> None:
+        backend, self._backend, self.completer = self._backend, None, None
+        if backend is not None:
+            backend.close()
+            del backend
+            gc.collect()
+            log.info("models freed")
+
+    def _progress(self, ticket: int, what: str, done: float, total: float) -> None:
+        if ticket != self._wanted:
+            raise LoadEnded
+        now = time.monotonic()
+        if now - self._told < PROGRESS_S and done < total:
+            return
+        self._told = now
+        message = f"{what}: {done:.0f} of {total:.0f} MB" if total else f"{what}: {done:.0f} MB"
+        share = min(done / total, 1.0) if total else None
+        self._set(ModelState(state="loading", message=message, progress=share))
+
+    def _set(self, state: ModelState) -> None:
+        self.state = state
+        self._changed(state)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """torch's error is known by its name: this process may run without torch."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
+def is_lost_device(error: BaseException) -> bool:
+    """A CUDA error after which nothing on the device works until the process ends."""
+    return type(error).__name__ == "AcceleratorError" or (
+        isinstance(error, RuntimeError) and str(error).startswith("CUDA error")
+    )
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong while loading, and what to do. No source text is known yet, so words may be shown."""
+    if isinstance(error, BackendError):
+        return str(error)
+    if is_out_of_memory(error):
+        return (
+            "not enough memory for the model. Choose a smaller model or quantisation in the settings, "
+            "or free memory, then run `copilotd reload`"
+        )
+    words = str(error).strip().partition("\n")[0][:300]
+    return (
+        f"loading the model failed ({type(error).__name__}: {words}). "
+        "Check the model in the settings, then run `copilotd reload`"
+    )

@@ -1,0 +1,403 @@
+"""The resident daemon: the socket loop that speaks with every front, beside the one engine thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Literal, ParamSpec
+
+import msgspec
+
+from copilotd import wire
+from copilotd.completion.ask import Completion
+from copilotd.config import Loaded, SettingsError
+from copilotd.daemon import platform
+from copilotd.daemon.address import Address
+from copilotd.daemon.connection import Connection
+from copilotd.daemon.engine import Engine
+from copilotd.daemon.loading import MakeBackend, MakeCompleter, Models, ModelState
+from copilotd.daemon.log import log, place
+from copilotd.daemon.scheduler import Job, Scheduler
+from copilotd.daemon.session import Refused
+from copilotd.daemon.status import Counts, Status
+
+HELLO_S = 10.0
+"""a connection that says nothing for so long is closed"""
+WATCH_S = 5.0
+"""how often the daemon looks whether its socket is still there"""
+FAREWELL_S = 3.0
+"""how long a stopping daemon waits for the engine's step to end"""
+
+P = ParamSpec("P")
+
+
+class Daemon:
+    """One user's daemon. `run` returns when it was stopped, was idle for long, or lost its device."""
+
+    def __init__(
+        self,
+        make_backend: MakeBackend,
+        make_completer: MakeCompleter,
+        load_settings: Callable[[], Loaded],
+        *,
+        version: str,
+        log_path: Path,
+        survived: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`survived` is called when a load failed in an orderly way, and after a request was worked off."""
+        self._load_settings = load_settings
+        self._version = version
+        self._log_path = log_path
+        self._survived = survived
+        self._configured = Loaded()
+        self._started = self._last_request = self._last_editor = time.monotonic()
+        self._connections: dict[str, Connection] = {}
+        self._connected_ever = 0
+        self._counts = Counts()
+        self._loads = 0
+        self._last_error = ""
+        self._state = ModelState()
+        self._stop = asyncio.Event()
+        self._lost = False
+        self._scheduler = Scheduler()
+        self._models = Models(make_backend, make_completer, self._on_loop(self._models_changed))
+        self._engine = Engine(
+            self._scheduler, self._models, self._on_loop(self._finished), self._on_loop(self._device_lost)
+        )
+
+    async def run(self, address: Address) -> bool:
+        """Serve until the end. False: the process has to end at once, for the engine thread cannot."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(_log_exception)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop.set)
+        for problem in address.problems:
+            log.warning("not at the usual place: %s", problem)
+        self._engine.start()
+        self._configure()
+        server = await asyncio.start_unix_server(self._serve, sock=address.listener)
+        watch = asyncio.create_task(self._watch(address, server))
+        await self._stop.wait()
+        watch.cancel()
+        server.close()
+        address.withdraw()
+        return await self._leave()
+
+    async def _leave(self) -> bool:
+        log.info("leaving")
+        self._end(self._scheduler.cancel_all(), "cancelled")
+        for connection in self._connections.values():
+            connection.close()
+        self._models.ticket()
+        self._scheduler.call(self._models.free)
+        self._scheduler.close()
+        if not self._lost:
+            await asyncio.to_thread(self._engine.join, FAREWELL_S)
+        return not self._engine.is_alive()
+
+    def _on_loop(self, receive: Callable[P, None]) -> Callable[P, None]:
+        """`receive`, to be called on the engine thread and run on the loop."""
+
+        def post(*args: P.args, **kwargs: P.kwargs) -> None:
+            with suppress(RuntimeError):  # the loop has ended: nobody is there to hear it
+                self._loop.call_soon_threadsafe(partial(receive, *args, **kwargs))
+
+        return post
+
+    # ---- connections ----
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not platform.is_ours(writer.get_extra_info("socket")):
+            log.warning("refused a connection of another user")
+            writer.close()
+            return
+        self._connected_ever += 1
+        connection = Connection(f"c{self._connected_ever}", writer)
+        self._connections[connection.client] = connection
+        try:
+            async with asyncio.timeout(HELLO_S):
+                hello = wire.from_front(await wire.read_frame(reader))
+            self._welcome(connection, hello)
+            while True:
+                self._receive(connection, wire.from_front(await wire.read_frame(reader)))
+        except wire.FrameError as error:
+            log.warning("closed %s: %s", connection.client, error)
+        except (EOFError, ConnectionError, TimeoutError):
+            pass
+        finally:
+            self._disconnected(connection)
+
+    def _welcome(self, connection: Connection, hello: wire.FromFront) -> None:
+        if not isinstance(hello, wire.Hello):
+            raise wire.FrameError("the first message is not Hello")
+        connection.send(wire.Welcome(self._version, os.getpid()))
+        if hello.role == "editor":
+            connection.begin(hello.editor, self._configured)
+        connection.tell(self._state)
+
+    def _disconnected(self, connection: Connection) -> None:
+        del self._connections[connection.client]
+        connection.close()
+        self._scheduler.leave(connection.client)
+        if connection.session is not None:
+            self._last_editor = time.monotonic()
+            self._scheduler.call(partial(self._forget_client, connection.client))
+
+    def _forget_client(self, client: str) -> None:
+        if self._models.completer is not None:
+            self._models.completer.close_client(client)
+
+    def _forget_document(self, client: str, uri: str) -> None:
+        if self._models.completer is not None:
+            self._models.completer.close_document(client, uri)
+
+    # ---- messages ----
+
+    def _receive(self, connection: Connection, message: wire.FromFront) -> None:
+        if isinstance(message, wire.Control):
+            self._control(connection, message.verb)
+            return
+        session = connection.session
+        if session is None:
+            raise wire.FrameError("an editor's message from a command")
+        match message:
+            case wire.Complete():
+                self._complete(connection, message)
+            case wire.Cancel():
+                if job := self._scheduler.cancel(connection.client, message.id):
+                    self._end([job], "cancelled")
+            case wire.Change():
+                session.change(message)
+            case wire.Open():
+                session.open(message)
+            case wire.Close():
+                session.close(message.uri)
+                self._scheduler.call(partial(self._forget_document, connection.client, message.uri))
+            case wire.Configure():
+                for text in session.configure(message):
+                    connection.send(wire.Notice("warning", text))
+            case wire.Pause():
+                session.paused = message.paused
+                connection.tell(self._state)
+            case wire.Accepted():
+                self._counts.requests.accepted += 1
+            case wire.Saved():
+                pass  # of use to the workspace's index only
+            case wire.Hello():
+                raise wire.FrameError("a second Hello")
+
+    def _complete(self, connection: Connection, message: wire.Complete) -> None:
+        assert connection.session is not None
+        self._last_request = time.monotonic()
+        if message.id in connection.asked:
+            raise wire.FrameError("two requests with one id")
+        try:
+            ask = connection.session.ask(message)
+            if self._state.state != "ready":
+                raise Refused(self._not_ready())
+        except Refused as refused:
+            self._end(self._scheduler.supersede(connection.client), "superseded")
+            self._counts.empty(str(refused))
+            connection.send(wire.Answer(message.id, outcome="empty", reason=str(refused)))
+            return
+        job = Job(connection.client, message.id, ask, explain=message.explain)
+        connection.asked[job.id] = job
+        self._end(self._scheduler.submit(job), "superseded")
+
+    def _not_ready(self) -> str:
+        """Why there is no answer; unloaded models are on their way back after it."""
+        if self._state.state == "unloaded":
+            self._load()
+        return "failed" if self._state.state == "failed" else "loading"
+
+    def _end(self, jobs: Iterable[Job], outcome: Literal["cancelled", "superseded"]) -> None:
+        """Answer at once; the engine lets the job go within a step."""
+        for job in jobs:
+            self._counts.requests.cancelled += 1
+            if connection := self._wanting(job):
+                connection.send(wire.Answer(job.id, outcome=outcome))
+
+    def _wanting(self, job: Job) -> Connection | None:
+        """Who still waits for this job's answer. Asked once: the answer is theirs."""
+        connection = self._connections.get(job.client)
+        if connection is None or connection.asked.get(job.id) is not job:
+            return None
+        del connection.asked[job.id]
+        return connection
+
+    # ---- commands ----
+
+    def _control(self, connection: Connection, verb: Literal["status", "stop", "reload", "unload"]) -> None:
+        match verb:
+            case "status":
+                connection.send(wire.Report(msgspec.Raw(msgspec.msgpack.encode(self.status()))))
+            case "stop":
+                connection.send(wire.Done("stopping"))
+                self._stop.set()
+            case "reload":
+                connection.waits_for = ("ready", "failed")
+                self._configure()
+            case "unload":
+                connection.waits_for = ("unloaded",)
+                self._unload()
+
+    def status(self) -> Status:
+        sessions = [c.session for c in self._connections.values() if c.session is not None]
+        description = self._models.describe()
+        state = "ready" if self._state.state == "unloaded" else self._state.state
+        return Status(
+            pid=os.getpid(),
+            version=self._version,
+            uptime_s=round(time.monotonic() - self._started, 3),
+            state=state,
+            message=self._state.message,
+            device=description.device,
+            target=description.target,
+            draft=description.draft,
+            quantisation=description.quantisation,
+            identity=description.identity,
+            clients=len(sessions),
+            documents=sum(len(session.documents) for session in sessions),
+            kv_bytes=description.kv_bytes,
+            requests=self._counts.requests,
+            acceptance=self._counts.acceptance(),
+            drafted=self._counts.drafted,
+            accepted=self._counts.accepted,
+            target_steps=self._counts.target_steps,
+            prefill_tokens=self._counts.prefill_tokens,
+            reused_tokens=self._counts.reused_tokens,
+            loads=self._loads,
+            last_error=self._last_error,
+            log_path=str(self._log_path),
+        )
+
+    # ---- models ----
+
+    def _configure(self) -> None:
+        """Read the settings and load what they say. Settings that cannot be read load nothing."""
+        try:
+            self._configured = self._load_settings()
+        except SettingsError as error:
+            message = f"copilotd's settings cannot be used: {error}. Mend them, then run `copilotd reload`"
+            self._end_work()
+            self._scheduler.call(partial(self._models.fail, message))
+            return
+        log.setLevel(self._configured.settings.daemon.log_level.upper())
+        for connection in self._connections.values():
+            if connection.session is not None:
+                connection.session.reconfigured(self._configured)
+        self._load()
+
+    def _load(self) -> None:
+        self._loads += 1
+        self._last_request = time.monotonic()
+        self._state = ModelState(state="loading", message="loading the models")
+        ticket = self._end_work()
+        self._scheduler.call(partial(self._models.load, self._configured.settings, ticket))
+
+    def _unload(self) -> None:
+        self._end_work()
+        self._scheduler.call(self._models.free)
+
+    def _end_work(self) -> int:
+        """What runs or loads gives up, and what went wrong before may be said again; the next load's ticket."""
+        self._end(self._scheduler.cancel_all(), "cancelled")
+        for connection in self._connections.values():
+            connection.forget_notices()
+        return self._models.ticket()
+
+    def _models_changed(self, state: ModelState) -> None:
+        self._state = state
+        if state.state == "failed":
+            self._last_error = state.message
+            self._survived()
+        for connection in self._connections.values():
+            connection.tell(state)
+            if state.state in connection.waits_for:
+                connection.waits_for = ()
+                failed = state.state == "failed"
+                connection.send(wire.Done(state.message or f"{state.state} {state.name}".strip(), failed))
+
+    def _finished(self, job: Job, outcome: Completion | str) -> None:
+        """The engine is done with a job, whether or not anybody still waits for it."""
+        connection = self._wanting(job)
+        if isinstance(outcome, str):
+            self._last_error = self._last_error or f"a request failed ({outcome}); see the log"
+            if connection is not None:
+                self._counts.empty(outcome)
+                connection.send(wire.Answer(job.id, outcome="empty", reason=outcome))
+            return
+        self._survived()
+        self._counts.worked(outcome)
+        if connection is not None:
+            self._counts.answered(outcome)
+            connection.send(_answer(job, outcome))
+
+    def _device_lost(self) -> None:
+        """Nothing works on the device until a new process takes it; the fronts start one."""
+        log.error("the device is lost; leaving so that a new daemon can take it")
+        self._lost = True
+        self._stop.set()
+
+    # ---- time ----
+
+    async def _watch(self, address: Address, server: asyncio.Server) -> None:
+        while not self._stop.is_set():
+            settings = self._configured.settings.daemon
+            unload_in = self._left(settings.idle_unload_s, self._last_request)
+            exit_in = self._left(settings.idle_exit_s, self._last_editor)
+            if exit_in <= 0:
+                log.info("no editor for %d s", settings.idle_exit_s)
+                self._stop.set()
+                return
+            if unload_in <= 0 and self._state.state == "ready":
+                self._unload()
+            await asyncio.sleep(max(0.05, min(WATCH_S, unload_in if unload_in > 0 else WATCH_S, exit_in)))
+            if any(connection.session for connection in self._connections.values()):
+                self._last_editor = time.monotonic()
+            server = await self._keep(address, server)
+
+    def _left(self, limit_s: int, since: float) -> float:
+        return since + limit_s - time.monotonic() if limit_s else float("inf")
+
+    async def _keep(self, address: Address, server: asyncio.Server) -> asyncio.Server:
+        """Stay reachable when a cleaner takes our files; leave when another daemon may have our place."""
+        if not address.owned():
+            log.warning("the lock is gone; leaving")
+            self._stop.set()
+        elif not address.reachable():
+            log.warning("the socket is gone; listening anew")
+            server.close()
+            try:
+                address.renew()
+                return await asyncio.start_unix_server(self._serve, sock=address.listener)
+            except (OSError, platform.Unusable) as error:
+                log.error("cannot listen anew: %s", error)
+                self._stop.set()
+        return server
+
+
+def _answer(job: Job, completion: Completion) -> wire.Answer:
+    items = tuple(
+        wire.Item(f"{job.client}.{job.id}.{n}", suggestion.start, suggestion.end, suggestion.text)
+        for n, suggestion in enumerate(completion.suggestions)
+    )
+    explanation = msgspec.Raw(msgspec.msgpack.encode(completion.explanation)) if job.explain else None
+    return wire.Answer(
+        job.id,
+        items,
+        outcome="answered" if items else "empty",
+        reason=completion.reason,
+        explanation=explanation,
+    )
+
+
+def _log_exception(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    error = context.get("exception")
+    log.error("in the socket loop: %s", place(error) if isinstance(error, BaseException) else "unknown")

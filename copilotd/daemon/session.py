@@ -1,0 +1,139 @@
+"""What one connected front has told: documents, folders, settings. No sockets, no threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+import pathspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from copilotd import wire
+from copilotd.completion.ask import Ask
+from copilotd.config import Loaded, SessionSettings
+
+
+class Document(Struct, frozen=True):
+    """One version of a document; `text` is never changed, so a request may keep it."""
+
+    language: str
+    version: int
+    text: str
+    cut_before: bool
+    cut_after: bool
+
+
+class Refused(Exception):
+    """A request that gets no completion. The message is the word that `status` counts."""
+
+
+class Session:
+    def __init__(self, client: str, configured: Loaded) -> None:
+        self.client = client
+        self.editor = ""
+        self.paused = False
+        self.documents: dict[str, Document] = {}
+        self._configured = configured
+        self._settings = configured.settings.session
+        self._folders: Sequence[wire.Folder] = ()
+
+    def reconfigured(self, configured: Loaded) -> None:
+        """The settings were read again; what the editor said stays."""
+        self._configured = configured
+
+    def configure(self, message: wire.Configure) -> list[str]:
+        """Take settings and folders; what the person should hear about them."""
+        self._settings = message.settings
+        self._folders = message.folders
+        said = [message.settings, *(f.settings for f in message.folders if f.settings is not None)]
+        globs = [glob for settings in said for glob in settings.globs_off]
+        return [f"copilotd: the pattern {glob!r} in globs_off is not valid" for glob in _broken(globs)]
+
+    def open(self, message: wire.Open) -> None:
+        self.documents[message.uri] = Document(
+            message.language, message.version, message.text, message.cut_before, message.cut_after
+        )
+
+    def change(self, message: wire.Change) -> None:
+        """Raises FrameError where the front and we no longer have the same text."""
+        document = self.documents.get(message.uri)
+        if document is None:
+            raise wire.FrameError("change of a document that is not open")
+        text = document.text
+        for splice in message.splices:
+            if not 0 <= splice.start <= splice.end <= len(text):
+                raise wire.FrameError("change outside the document")
+            text = text[: splice.start] + splice.text + text[splice.end :]
+        self.documents[message.uri] = replace(document, version=message.version, text=text)
+
+    def close(self, uri: str) -> None:
+        self.documents.pop(uri, None)
+
+    def ask(self, message: wire.Complete) -> Ask:
+        """The request on a snapshot of its document. Raises Refused."""
+        document = self.documents.get(message.uri)
+        if document is None:
+            raise Refused("unopened")
+        if document.version != message.version or not 0 <= message.offset <= len(document.text):
+            raise Refused("stale")
+        if self.paused:
+            raise Refused("paused")
+        path = _path(message.uri)
+        folder = self._folder(path)
+        settings = self._effective(folder)
+        relative = str(path.relative_to(folder.path)) if folder else path.name
+        if not settings.enabled or document.language in settings.languages_off:
+            raise Refused("off")
+        if settings.globs_off and _matches(settings.globs_off, relative):
+            raise Refused("off")
+        selected = message.selected
+        return Ask(
+            client=self.client,
+            uri=message.uri,
+            language=document.language,
+            path=relative,
+            repository=PurePosixPath(folder.path).name if folder else "",
+            text=document.text,
+            offset=message.offset,
+            cut_before=document.cut_before,
+            cut_after=document.cut_after,
+            trigger=message.trigger,
+            selected=(selected.start, selected.end, selected.text) if selected else None,
+            tab_size=message.tab_size,
+            insert_spaces=message.insert_spaces,
+            settings=settings,
+        )
+
+    def _folder(self, path: PurePosixPath) -> wire.Folder | None:
+        """The innermost folder of the session that holds the path."""
+        holding = [folder for folder in self._folders if path.is_relative_to(folder.path)]
+        return max(holding, key=lambda folder: len(PurePosixPath(folder.path).parts), default=None)
+
+    def _effective(self, folder: wire.Folder | None) -> SessionSettings:
+        said = folder.settings if folder and folder.settings is not None else self._settings
+        return self._configured.enforce(said)
+
+
+def _path(uri: str) -> PurePosixPath:
+    """The path part of any URI; untitled:Untitled-1 and the like count as a path too."""
+    try:
+        return PurePosixPath(unquote(urlsplit(uri).path))
+    except ValueError:
+        return PurePosixPath(uri)
+
+
+def _matches(globs: Sequence[str], path: str) -> bool:
+    valid = [glob for glob in globs if glob not in _broken(globs)]
+    return pathspec.GitIgnoreSpec.from_lines(valid).match_file(path)
+
+
+def _broken(globs: Sequence[str]) -> list[str]:
+    broken = []
+    for glob in globs:
+        try:
+            pathspec.GitIgnoreSpec.from_lines([glob])
+        except ValueError:
+            broken.append(glob)
+    return broken
