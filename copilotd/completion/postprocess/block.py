@@ -49,7 +49,7 @@ def _end(context: Context, text: str) -> int | None:
         elif columns < floor or (body and columns == floor and started) or closed:
             if goes_on(context.language, line) and body and columns == floor and not blank_above:
                 closed = False
-                if closes(context.language, line) and not _missing(context, text, at, line):
+                if errors(context, text) > errors(context, text[:at]):
                     return at
             elif closes(context.language, line) and not blank_above and _missing(context, text, at, line):
                 closed, floor = True, columns

@@ -152,8 +152,11 @@ def closings(context: Context, text: str) -> list[int]:
 def in_comment(context: Context) -> bool:
     """The cursor stands in a comment, or in a string that begins its line (a docstring)."""
     _, head = _around(context)
+    line = head.rfind("\n") + 1
     last = None
     for token in tokens(language(context.language), head):
+        if token.kind == "quote" and token.start >= line:
+            return False
         last = token
     if last is None or last.closed:
         return False

@@ -37,6 +37,7 @@ def trailing(context: Context, text: str) -> Change | None:
         last = text.rpartition("\n")[2].strip()
         if last[:1] not in (")", "]", "}"):
             return Change(text.rstrip() + "\n" + indentation, "the closer stands on a line of its own")
-    if text.endswith("\n") and indentation:
-        return Change(text + indentation, "what stands right of the cursor keeps its indentation")
+    rest, end, last = text.rpartition("\n")
+    if end and not last.strip() and last != indentation:
+        return Change(rest + end + indentation, "what stands right of the cursor keeps its indentation")
     return None

@@ -9,7 +9,7 @@ from copilotd.completion.postprocess.indent import width
 from copilotd.completion.postprocess.languages import CLOSERS
 from copilotd.completion.postprocess.texts import Change, Context
 
-_WORD = re.compile(r"\w")
+_NOTHING_ELSE = re.compile(rf"[{re.escape(CLOSERS)};,\s]*")
 _CLOSERS = re.compile(rf"[{re.escape(CLOSERS)}]+[;,]?")
 PREFIX_SHARE = 0.6
 """so much of the line below, at the very end of the text, is that line being written again"""
@@ -36,7 +36,7 @@ def following(context: Context, text: str) -> Change | None:
 
 def _same(context: Context, text: str, at: int, line: str, below: str, last: bool) -> bool:
     written, standing = line.strip(), below.strip()
-    if _WORD.search(written):
+    if not _NOTHING_ELSE.fullmatch(written):
         deep = width(context, line) == width(context, below)
         begun = (
             last and at > 0 and standing.startswith(written) and len(written) >= PREFIX_SHARE * len(standing)

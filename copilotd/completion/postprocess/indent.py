@@ -7,7 +7,7 @@ from collections import Counter
 from functools import lru_cache
 from itertools import pairwise
 
-from copilotd.completion.postprocess.languages import closes, opens_block, opens_bracket
+from copilotd.completion.postprocess.languages import closes, language, opens_block, opens_bracket
 from copilotd.completion.postprocess.texts import Change, Context
 
 _LEAD = re.compile(r"[ \t]*")
@@ -48,7 +48,7 @@ def _unit(before: str, after: str) -> str:
 
 
 def file_unit(context: Context) -> str:
-    """One level of indentation as the file shows it, else as the editor says, else "" (not known).
+    """One level of indentation as the file shows it, else as the editor says or all do, else "" (not known).
 
     The cursor's own line counts only where no other line is indented: an editor may have filled it in.
     """
@@ -59,8 +59,7 @@ def file_unit(context: Context) -> str:
         return "\t"
     if context.insert_spaces and context.tab_size:
         return " " * context.tab_size
-    own = lead(context.head)
-    return "\t" if own.startswith("\t") else ""
+    return "\t" if context.head.startswith("\t") else language(context.language).unit
 
 
 def _tab_columns(context: Context) -> int:

@@ -29,6 +29,8 @@ class Language(Struct, frozen=True, kw_only=True):
     """regular expression: a word that closes a block as a bracket would, alone on its line"""
     statement_end: str = ""
     """a line that ends so ends a statement, which is as much as is offered"""
+    unit: str = ""
+    """the indentation every file has in this language"""
     prose: bool = False
 
 
@@ -49,6 +51,7 @@ _GO = Language(
     block_comments=(("/*", "*/"),),
     long_strings=("`",),
     opener=r"\{|\b(?:import|var|const|type)\s*\(|\b(?:case\b.*|default\s*):",
+    unit="\t",
 )
 _RUST = Language(
     line_comments=("//",), block_comments=(("/*", "*/"),), strings='"', characters=True, opener=r"\{"
@@ -66,6 +69,8 @@ _HASH = Language(
     goes_on=r"(?:else|elif|fi\s*\|)\b",
     ends=r"(?:fi|done|esac)\b",
 )
+_MAKE = Language(line_comments=(r"(?<!\S)#",), opener=r":(?!=).*", unit="\t")
+_JSON = Language(line_comments=("//",), block_comments=(("/*", "*/"),), opener=r"[\[{]")
 _RUBY = Language(
     line_comments=(r"(?<!\S)#",),
     opener=r"\{|\b(?:then|do|else|begin|ensure)|\bdo\s*\|[^|]*\||^\s*(?:def|class|module|if|unless|while|until|case|elsif|when|rescue)\b.*",
@@ -107,7 +112,7 @@ _OTHER = Language(line_comments=("//", r"(?<!\S)#"), block_comments=(("/*", "*/"
 _FAMILIES: tuple[tuple[Language, str], ...] = (
     (
         _C,
-        "c cpp csharp cuda-cpp dart fsharp glsl groovy hlsl java json jsonc json5 kotlin objective-c "
+        "c cpp csharp cuda-cpp dart fsharp glsl groovy hlsl java kotlin objective-c "
         "objective-cpp proto proto3 scala solidity swift verilog systemverilog wgsl zig css less scss",
     ),
     (_SCRIPT, "javascript javascriptreact typescript typescriptreact"),
@@ -117,9 +122,11 @@ _FAMILIES: tuple[tuple[Language, str], ...] = (
     (_PYTHON, "python cython starlark gdscript mojo"),
     (
         _HASH,
-        "shellscript sh bash zsh fish perl r make makefile cmake dockerfile toml ini properties elixir julia "
+        "shellscript sh bash zsh fish perl r cmake dockerfile toml ini properties elixir julia "
         "nix tcl terraform hcl powershell awk",
     ),
+    (_MAKE, "make makefile"),
+    (_JSON, "json jsonc json5"),
     (_RUBY, "ruby crystal"),
     (_YAML, "yaml yml dockercompose"),
     (_SQL, "sql plsql postgres mysql tsql"),

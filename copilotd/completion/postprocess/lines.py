@@ -10,16 +10,19 @@ MAX_CHARACTERS = 4_000
 
 
 def one_line(context: Context, text: str) -> Change | None:
-    """One line. At the end of a line that is done, the one line may be the next."""
+    """One line. At the end of a line that is done, the one line may be the next.
+
+    Before code that begins the cursor's line, the line is one of its own and keeps its line end.
+    """
     if context.scope != "line":
         return None
     lead = len(text) - len(text.lstrip("\n"))
     if lead and context.tail.strip():
         return Change("", "one line is wanted, and the line was to be broken")
     end = text.find("\n", lead)
-    if end < 0:
-        return None
-    return Change(text[:end], "one line is wanted here")
+    if end >= 0 and not context.head.strip() and context.tail.strip():
+        end += 1
+    return Change(text[:end], "one line is wanted here") if 0 <= end < len(text) else None
 
 
 def long(context: Context, text: str) -> Change | None:
