@@ -2,11 +2,11 @@
 
 Layout of the one anonymous mapping, all little-endian int32, for a capacity of C tokens and F files:
 
-    header      [64]        magic, generation, tokens used, files used, C, F, buckets
+    header      [64]        magic, generation, tokens used, files used, C, F
     tokens      [C]         ids of file after file; a replaced file's tokens stay until compaction
     previous    [C]         the position before with the same bucket, or -1
     heads       [B]         the newest position of each bucket, or -1 (B: the power of two at or above C / 2)
-    files       [F, 4]      start, length, language, alive
+    files       [F, 6]      start, length, language, alive, roots (a bit set), owner (-1: the disk)
 
 A bucket is a hash of the `GRAM` ids that end before a position, so a position is where a copied run would go
 on. That is 4 + 4 + 2…4 = 10 to 12 bytes a token. There are no locks: the writer links a file's positions
@@ -27,12 +27,16 @@ from msgspec import Struct
 GRAM = 3
 """ids that must match before a position is looked at; longer matches win"""
 
+COLUMNS = 6
+START, LENGTH, LANGUAGE, ALIVE, ROOTS, OWNER = range(COLUMNS)
+DISK = -1
+
 MAX_TOKENS = 5_000_000
 MAX_FILES = 65_536
 
 _MAGIC = 0x636F7069
 _HEADER = 64
-_GENERATION, _USED, _FILES, _CAPACITY, _FILE_CAPACITY, _BUCKETS = 1, 2, 3, 4, 5, 6
+_GENERATION, _USED, _FILES, _CAPACITY, _FILE_CAPACITY = 1, 2, 3, 4, 5
 
 Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int32]]"
 
@@ -42,7 +46,7 @@ def _buckets(capacity: int) -> int:
 
 
 def _bytes(capacity: int, files: int) -> int:
-    return 4 * (_HEADER + 2 * capacity + _buckets(capacity) + 4 * files)
+    return 4 * (_HEADER + 2 * capacity + _buckets(capacity) + COLUMNS * files)
 
 
 class Arrays(Struct):
@@ -58,9 +62,30 @@ class Arrays(Struct):
 def _views(buffer: mmap.mmap, capacity: int, files: int) -> Arrays:
     whole = np.frombuffer(buffer, dtype=np.int32)
     buckets = _buckets(capacity)
-    ends = np.cumsum([_HEADER, capacity, capacity, buckets, 4 * files])
+    ends = np.cumsum([_HEADER, capacity, capacity, buckets, COLUMNS * files])
     header, tokens, previous, heads, table = np.split(whole[: ends[-1]], ends[:-1])
-    return Arrays(header, tokens, previous, heads, table.reshape(files, 4))
+    return Arrays(header, tokens, previous, heads, table.reshape(files, COLUMNS))
+
+
+def allocate(capacity: int = MAX_TOKENS, files: int = MAX_FILES) -> int:
+    """An empty index in anonymous memory: nothing of it is ever on disk. The descriptor is the caller's."""
+    descriptor = os.memfd_create("copilotd-index", os.MFD_CLOEXEC)
+    size = _bytes(capacity, files)
+    os.ftruncate(descriptor, size)
+    with mmap.mmap(descriptor, size) as buffer:
+        arrays = _views(buffer, capacity, files)
+        arrays.header[[0, _CAPACITY, _FILE_CAPACITY]] = [_MAGIC, capacity, files]
+        arrays.heads[:] = -1
+        del arrays
+    return descriptor
+
+
+def _attach(descriptor: int, protection: int) -> tuple[mmap.mmap, Arrays]:
+    buffer = mmap.mmap(descriptor, os.fstat(descriptor).st_size, prot=protection)
+    header = np.frombuffer(buffer, dtype=np.int32, count=_HEADER)
+    if header[0] != _MAGIC:
+        raise ValueError("the mapping is no index of copilotd's")
+    return buffer, _views(buffer, int(header[_CAPACITY]), int(header[_FILE_CAPACITY]))
 
 
 def hashes(ids: Array) -> Array:
@@ -75,30 +100,19 @@ def hashes(ids: Array) -> Array:
 
 
 class IndexWriter:
-    """Owns the mapping: anonymous memory behind a file descriptor that the reader's process inherits."""
+    """The one writer of a mapping that `allocate` made. Raises ValueError for any other."""
 
-    def __init__(self, capacity: int = MAX_TOKENS, files: int = MAX_FILES) -> None:
-        size = _bytes(capacity, files)
-        self.descriptor = os.memfd_create("copilotd-index", os.MFD_CLOEXEC)
-        os.ftruncate(self.descriptor, size)
-        self._map = mmap.mmap(self.descriptor, size)
-        self._arrays = _views(self._map, capacity, files)
-        self._capacity, self._file_capacity = capacity, files
+    def __init__(self, descriptor: int) -> None:
+        self._map, self._arrays = _attach(descriptor, mmap.PROT_READ | mmap.PROT_WRITE)
+        self._capacity, self._file_capacity = len(self._arrays.tokens), len(self._arrays.files)
         self._live = 0
-        self._arrays.header[[0, _CAPACITY, _FILE_CAPACITY, _BUCKETS]] = [
-            _MAGIC,
-            capacity,
-            files,
-            _buckets(capacity),
-        ]
-        self._arrays.heads[:] = -1
 
     @property
     def tokens(self) -> int:
         """Tokens of files that are alive."""
         return self._live
 
-    def add(self, ids: Sequence[int] | Array, language: int) -> int | None:
+    def add(self, ids: Sequence[int] | Array, language: int, roots: int = 1, owner: int = DISK) -> int | None:
         """Put in a file's ids; its number, or None where there is no room for it."""
         array = np.asarray(ids, dtype=np.int32)
         if self._live + len(array) > self._capacity:
@@ -108,7 +122,7 @@ class IndexWriter:
             return None
         a = self._arrays
         a.tokens[used : used + len(array)] = array
-        a.files[count] = [used, len(array), language, 1]
+        a.files[count] = [used, len(array), language, 1, roots, owner]
         self._link(used, array)
         a.header[_USED] = used + len(array)
         a.header[_FILES] = count + 1
@@ -117,8 +131,12 @@ class IndexWriter:
 
     def remove(self, number: int) -> None:
         """The file's tokens are no longer found."""
-        self._live -= int(self._arrays.files[number, 1])
-        self._arrays.files[number, 3] = 0
+        self._live -= int(self._arrays.files[number, LENGTH])
+        self._arrays.files[number, ALIVE] = 0
+
+    def show_to(self, number: int, roots: int) -> None:
+        """The folders (a bit set) that hold the file."""
+        self._arrays.files[number, ROOTS] = roots
 
     @property
     def crowded(self) -> bool:
@@ -130,14 +148,14 @@ class IndexWriter:
         """Close the gaps that removed files left; old file numbers to new ones."""
         a = self._arrays
         table = a.files[: self._count].copy()
-        kept = [number for number in range(len(table)) if table[number, 3]]
-        bodies = [a.tokens[s : s + n].copy() for s, n in table[kept, :2]]
+        kept = [number for number in range(len(table)) if table[number, ALIVE]]
+        bodies = [a.tokens[s : s + n].copy() for s, n in table[kept, :LANGUAGE]]
         a.header[_FILES] = a.header[_USED] = 0
         a.heads[:] = -1
         self._live = 0
         moved: dict[int, int] = {}
         for number, body in zip(kept, bodies, strict=True):
-            new = self.add(body, int(table[number, 2]))
+            new = self.add(body, *(int(table[number, column]) for column in (LANGUAGE, ROOTS, OWNER)))
             assert new is not None  # what fitted before fits without the gaps
             moved[number] = new
         a.header[_GENERATION] += 1
@@ -146,7 +164,6 @@ class IndexWriter:
     def close(self) -> None:
         del self._arrays
         self._map.close()
-        os.close(self.descriptor)
 
     @property
     def _used(self) -> int:
@@ -178,6 +195,19 @@ class IndexWriter:
         a.heads[grouped[last]] = placed[last]
 
 
+class View(Struct, frozen=True):
+    """What one session may see."""
+
+    roots: int = -1
+    owner: int = DISK
+    hidden: frozenset[int] = frozenset()
+
+    def shows(self, number: int, roots: int, owner: int) -> bool:
+        if owner != DISK:
+            return owner == self.owner
+        return bool(roots & self.roots) and number not in self.hidden
+
+
 class Match(Struct, frozen=True):
     ids: list[int]
     """what followed there"""
@@ -187,26 +217,18 @@ class Match(Struct, frozen=True):
 
 
 class IndexReader:
-    """Reads the mapping of another process. Every lookup is bounded: `CHAIN` candidates, `LONGEST` ids each."""
+    """Reads a mapping that another process writes. Every lookup is bounded: `CHAIN` candidates, `LONGEST` ids each."""
 
     CHAIN = 24
     LONGEST = 32
 
     def __init__(self, descriptor: int) -> None:
-        size = os.fstat(descriptor).st_size
-        self._map = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
-        header = np.frombuffer(self._map, dtype=np.int32, count=_HEADER)
-        if header[0] != _MAGIC:
-            raise ValueError("the mapping is no index of copilotd's")
-        self._arrays = _views(self._map, int(header[_CAPACITY]), int(header[_FILE_CAPACITY]))
+        self._map, self._arrays = _attach(descriptor, mmap.PROT_READ)
 
-    def find(
-        self, tail: Sequence[int], limit: int, allowed: np.ndarray | None, language: int
-    ) -> Match | None:
+    def find(self, tail: Sequence[int], limit: int, view: View, language: int) -> Match | None:
         """The best place where the ids of `tail` stood before, and up to `limit` ids that followed.
 
-        `allowed`: bool [files], which a session may see (None: all). Longer matches win, then the same
-        language, then the newest.
+        Longer matches win, then the same language, then the newest.
         """
         if len(tail) < GRAM:
             return None
@@ -220,9 +242,9 @@ class IndexReader:
         for _ in range(self.CHAIN):
             if not 0 <= position < used:
                 break
-            number = int(np.searchsorted(a.files[:count, 0], position, side="right")) - 1
-            start, length, spoken, alive = (int(x) for x in a.files[number])
-            if alive and start <= position < start + length and (allowed is None or allowed[number]):
+            number = int(np.searchsorted(a.files[:count, START], position, side="right")) - 1
+            start, length, spoken, alive, roots, owner = (int(x) for x in a.files[number])
+            if alive and start <= position < start + length and view.shows(number, roots, owner):
                 agreed = self._agreement(wanted, start, position)
                 rank = (agreed, spoken == language)
                 if agreed >= GRAM and (best is None or rank > best):

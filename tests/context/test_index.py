@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
-import numpy as np
 import pytest
 
-from copilotd.context.index import GRAM, IndexReader, IndexWriter
+from copilotd.context.index import GRAM, IndexReader, IndexWriter, View, allocate
 
 
 @pytest.fixture
 def pair() -> Iterator[tuple[IndexWriter, IndexReader]]:
-    writer = IndexWriter(capacity=20_000, files=64)
-    reader = IndexReader(writer.descriptor)
+    descriptor = allocate(capacity=20_000, files=64)
+    writer, reader = IndexWriter(descriptor), IndexReader(descriptor)
     yield writer, reader
     reader.close()
     writer.close()
+    os.close(descriptor)
 
 
 def longest(files: dict[int, list[int]], tail: list[int]) -> int:
@@ -44,7 +46,7 @@ def test_finds_the_longest_match_that_a_plain_search_finds(pair: tuple[IndexWrit
         ids = draw.choice(list(files.values()))
         place = draw.randrange(12, 290)
         tail = [draw.randrange(40) for _ in range(5)] + ids[place - draw.randrange(GRAM, 12) : place]
-        match = reader.find(tail, 8, None, 0)
+        match = reader.find(tail, 8, View(), 0)
         assert match is not None
         assert match.length == longest(files, tail)
         source = files[match.file]
@@ -60,9 +62,9 @@ def test_finds_the_longest_match_that_a_plain_search_finds(pair: tuple[IndexWrit
 def test_nothing_to_find(pair: tuple[IndexWriter, IndexReader]) -> None:
     writer, reader = pair
     writer.add([1, 2, 3, 4, 5], 0)
-    assert reader.find([9, 9, 9], 4, None, 0) is None
-    assert reader.find([1, 2], 4, None, 0) is None
-    assert reader.find([3, 4, 5], 4, None, 0) is None  # nothing follows it
+    assert reader.find([9, 9, 9], 4, View(), 0) is None
+    assert reader.find([1, 2], 4, View(), 0) is None
+    assert reader.find([3, 4, 5], 4, View(), 0) is None  # nothing follows it
     assert writer.add([], 0) is not None
     assert writer.add([1, 2], 0) is not None
 
@@ -73,11 +75,11 @@ def test_a_removed_file_is_found_no_more_and_a_newer_one_wins(pair: tuple[IndexW
     new = writer.add([1, 2, 3, 20, 21], 0)
     assert old is not None
     assert new is not None
-    match = reader.find([1, 2, 3], 8, None, 0)
+    match = reader.find([1, 2, 3], 8, View(), 0)
     assert match is not None
     assert (match.ids, match.file) == ([20, 21], new)
     writer.remove(new)
-    match = reader.find([1, 2, 3], 8, None, 0)
+    match = reader.find([1, 2, 3], 8, View(), 0)
     assert match is not None
     assert (match.ids, match.file) == ([10, 11], old)
 
@@ -87,23 +89,32 @@ def test_longer_beats_same_language_beats_newer(pair: tuple[IndexWriter, IndexRe
     writer.add([7, 1, 2, 3, 10], 1)
     writer.add([8, 1, 2, 3, 20], 0)
     writer.add([9, 1, 2, 3, 30], 1)
-    same = reader.find([1, 2, 3], 1, None, 0)
-    longer = reader.find([7, 1, 2, 3], 1, None, 0)
+    same = reader.find([1, 2, 3], 1, View(), 0)
+    longer = reader.find([7, 1, 2, 3], 1, View(), 0)
     assert same is not None
     assert longer is not None
     assert same.ids == [20]
     assert longer.ids == [10]
 
 
-def test_a_session_sees_its_own_files(pair: tuple[IndexWriter, IndexReader]) -> None:
+def test_a_session_sees_its_own_folders_and_buffers(pair: tuple[IndexWriter, IndexReader]) -> None:
     writer, reader = pair
-    mine = writer.add([1, 2, 3, 10], 0)
-    writer.add([1, 2, 3, 20], 0)
-    allowed = np.zeros(64, dtype=bool)
-    allowed[mine] = True
-    match = reader.find([1, 2, 3], 1, allowed, 0)
-    assert match is not None
-    assert match.ids == [10]
+
+    def sees(view: View) -> list[int]:
+        match = reader.find([1, 2, 3], 1, view, 0)
+        return [] if match is None else match.ids
+
+    on_disk = writer.add([1, 2, 3, 10], 0, roots=0b01)
+    writer.add([1, 2, 3, 20], 0, roots=0b10)
+    writer.add([1, 2, 3, 30], 0, owner=7)
+    assert on_disk is not None
+    assert sees(View(roots=0b01)) == [10]
+    assert sees(View(roots=0b10)) == [20]
+    assert sees(View(roots=0b01, owner=7)) == [30]
+    assert sees(View(roots=0b01, owner=8)) == [10]
+    assert sees(View(roots=0b01, hidden=frozenset([on_disk]))) == []
+    writer.show_to(on_disk, 0b10)
+    assert sees(View(roots=0b01)) == []
 
 
 def test_compaction_makes_room_and_keeps_what_is_alive(pair: tuple[IndexWriter, IndexReader]) -> None:
@@ -120,7 +131,7 @@ def test_compaction_makes_room_and_keeps_what_is_alive(pair: tuple[IndexWriter, 
     moved = writer.compact()
     assert set(moved) == {keep, last}
     assert writer.tokens == 1004
-    match = reader.find([1, 2, 3], 1, None, 0)
+    match = reader.find([1, 2, 3], 1, View(), 0)
     assert match is not None
     assert (match.ids, match.file) == ([10], moved[keep])
 
@@ -133,8 +144,13 @@ def test_a_full_index_says_so(pair: tuple[IndexWriter, IndexReader]) -> None:
 
 
 def test_bytes_per_token() -> None:
-    writer = IndexWriter(capacity=5_000_000, files=65_536)
-    reader = IndexReader(writer.descriptor)
-    assert reader._map.size() / 5_000_000 <= 24
-    reader.close()
-    writer.close()
+    descriptor = allocate(capacity=5_000_000, files=65_536)
+    assert os.fstat(descriptor).st_size / 5_000_000 <= 24
+    os.close(descriptor)
+
+
+def test_another_mapping_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "other"
+    file.write_bytes(bytes(4096))
+    with file.open("r+b") as stream, pytest.raises(ValueError, match="no index"):
+        IndexReader(stream.fileno())

@@ -1,0 +1,311 @@
+"""The context process: walks, watches, tokenises and indexes, so that the daemon's process does not.
+
+Started by `context.process` with two inherited descriptors, a socket and the index's memory. It ends when
+the socket closes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from copilotd.context.index import IndexWriter
+from copilotd.context.messages import (
+    Ask,
+    Begin,
+    Buffer,
+    Folders,
+    Frames,
+    FromContext,
+    Progress,
+    Snippet,
+    Snippets,
+    ToContext,
+    Visible,
+    Warned,
+    encode,
+)
+from copilotd.context.secrets import Secrets
+from copilotd.context.snippets import Edits, Places, choose
+from copilotd.context.tree import File, Root, Tree, language_of
+from copilotd.context.watch import KernelWatcher, PollingWatcher, Watcher
+
+IDLE_S = 0.1
+"""How often the watcher is asked while nothing else happens."""
+
+SLICE_S = 0.02
+"""Work between two looks at the socket."""
+
+
+class Session:
+    """One editor window: its folders, its buffers, what it edited."""
+
+    def __init__(self, owner: int) -> None:
+        self.owner = owner
+        self.folders: tuple[str, ...] = ()
+        self.texts: dict[str, str] = {}
+        self.numbers: dict[str, int | None] = {}
+        self.edits = Edits()
+
+
+class Service:
+    """Takes messages, does one step of work, says what is new; owned by the process's one loop."""
+
+    def __init__(self, begin: Begin, writer: IndexWriter, encode_text: Callable[[str], list[int]]) -> None:
+        self.outbox: list[FromContext] = []
+        self._writer = writer
+        self._encode = encode_text
+        self._secrets = Secrets(begin.secrets_allowed)
+        self._places = Places()
+        self._sessions: dict[str, Session] = {}
+        self._owners = 0
+        self._watcher = self._start_watcher()
+        self._tree = Tree(
+            writer, encode_text, self._secrets, self._watch, self._unwatch, self._indexed, self._forgotten
+        )
+        self._tree.moved = self._moved
+        self._news = True
+        self._said: Progress | None = None
+        self._seen: dict[str, Visible] = {}
+
+    # ---- messages ----------------------------------------------------------------------------------------
+
+    def handle(self, message: ToContext) -> None:
+        self._news = True
+        if isinstance(message, Folders):
+            self._folders(message)
+        elif isinstance(message, Buffer):
+            self._buffer(message)
+        elif isinstance(message, Ask):
+            self.outbox.append(Snippets(message.client, message.path, self._snippets(message)))
+
+    def _session(self, client: str) -> Session:
+        if client not in self._sessions:
+            self._owners += 1
+            self._sessions[client] = Session(self._owners)
+        return self._sessions[client]
+
+    def _folders(self, message: Folders) -> None:
+        session = self._session(message.client)
+        for path in message.paths:
+            if path not in session.folders:
+                self._tree.use(path)
+        for path in session.folders:
+            if path not in message.paths:
+                self._tree.release(path)
+        session.folders = message.paths
+        if not message.paths and not session.texts:
+            del self._sessions[message.client]
+            self._seen.pop(message.client, None)
+
+    def _buffer(self, message: Buffer) -> None:
+        session = self._session(message.client)
+        number = session.numbers.pop(message.path, None)
+        if number is not None:
+            self._writer.remove(number)
+        before = session.texts.pop(message.path, None)
+        if message.text is None:
+            self._places.remove(_buffer_key(session, message.path))
+            if not session.folders and not session.texts:
+                del self._sessions[message.client]
+                self._seen.pop(message.client, None)
+            return
+        if self._secret(message.path, message.text):
+            return
+        if before is not None:
+            session.edits.changed(message.path, before, message.text)
+        session.texts[message.path] = message.text
+        ids = self._encode(message.text)
+        number = self._writer.add(ids, language_of(message.path), 0, session.owner)
+        if number is None and self._writer.crowded:
+            self._moved(self._tree.compact())
+            number = self._writer.add(ids, language_of(message.path), 0, session.owner)
+        session.numbers[message.path] = number
+        self._places.add(_buffer_key(session, message.path), message.text)
+
+    def _secret(self, path: str, text: str) -> bool:
+        relative = path.lstrip("/")
+        return self._secrets.named(relative) or self._secrets.marked(relative, text)
+
+    def _snippets(self, ask: Ask) -> tuple[Snippet, ...]:
+        session = self._sessions.get(ask.client)
+        if session is None:
+            return ()
+        return choose(
+            ask, self._places, session.edits, lambda path: self._readable(session, path), self._relative
+        )
+
+    def _readable(self, session: Session, path: str) -> str | None:
+        owner, _, name = path.rpartition("\0")
+        if owner:
+            return session.texts.get(name) if owner == str(session.owner) else None
+        file = self._tree.files.get(path)
+        if file is None or file.number is None or path in session.texts:
+            return None
+        mine = {str(Path(folder).resolve()) for folder in session.folders}
+        if not any(real in mine and path.startswith(real + os.sep) for real in self._tree.roots):
+            return None
+        return self._tree.roots[file.root].walk.read(file.found)[0]
+
+    def _relative(self, path: str) -> str:
+        name = path.rpartition("\0")[2]
+        file = self._tree.files.get(name)
+        return file.found.relative if file is not None else os.path.basename(name)
+
+    # ---- work --------------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """A slice of work; False when nothing is left to do."""
+        try:
+            for folder in self._watcher.due():
+                self._tree.changed(folder)
+        except OSError as error:
+            self._poll_instead(error)
+        end = time.monotonic() + SLICE_S
+        worked = False
+        while self._tree.work():
+            worked = True
+            if time.monotonic() > end:
+                break
+        if worked or self._news:
+            self._news = False
+            self._publish()
+        return not self._tree.settled
+
+    def close(self) -> None:
+        self._watcher.close()
+
+    def _publish(self) -> None:
+        for client, session in self._sessions.items():
+            visible = Visible(
+                client,
+                sum({1 << root.bit for root in self._roots(session)}),
+                session.owner,
+                tuple(
+                    file.number
+                    for path in session.texts
+                    if (file := self._tree.files.get(path)) is not None and file.number is not None
+                ),
+            )
+            if self._seen.get(client) != visible:
+                self._seen[client] = visible
+                self.outbox.append(visible)
+        if self._tree.settled:
+            now = Progress(
+                folders=self._tree.folders,
+                files=sum(file.number is not None for file in self._tree.files.values()),
+                tokens=self._writer.tokens,
+                skipped=dict(self._tree.skipped()),
+                settled=True,
+                reads=self._tree.reads,
+            )
+            if now != self._said:
+                self._said = now
+                self.outbox.append(now)
+
+    def _roots(self, session: Session) -> list[Root]:
+        reals = (str(Path(folder).resolve()) for folder in session.folders)
+        return [self._tree.roots[real] for real in reals if real in self._tree.roots]
+
+    def _indexed(self, file: File, text: str) -> None:
+        self._places.add(file.found.path, text)
+
+    def _forgotten(self, file: File) -> None:
+        self._places.remove(file.found.path)
+
+    def _moved(self, moved: dict[int, int]) -> None:
+        for session in self._sessions.values():
+            for path, number in session.numbers.items():
+                if number is not None:
+                    session.numbers[path] = moved[number]
+
+    # ---- watching ----------------------------------------------------------------------------------------
+
+    def _start_watcher(self) -> Watcher:
+        try:
+            return KernelWatcher()
+        except OSError as error:
+            self.outbox.append(_limit(error))
+            return PollingWatcher()
+
+    def _watch(self, folder: str) -> None:
+        try:
+            self._watcher.watch(folder)
+        except FileNotFoundError:
+            pass  # gone again; its parent's listing says so
+        except OSError as error:
+            self._poll_instead(error)
+            self._watcher.watch(folder)
+
+    def _unwatch(self, folder: str) -> None:
+        self._watcher.unwatch(folder)
+
+    def _poll_instead(self, error: OSError) -> None:
+        self._watcher.close()
+        self._watcher = PollingWatcher()
+        for root in self._tree.roots.values():
+            for folder in root.folders:
+                self._watcher.watch(folder)
+        self.outbox.append(_limit(error))
+
+
+def _buffer_key(session: Session, path: str) -> str:
+    """Buffers among the places of definitions: no path on disk holds a NUL."""
+    return f"{session.owner}\0{path}"
+
+
+def _limit(error: OSError) -> Warned:
+    return Warned(
+        f"Watching the workspace with inotify is not possible ({error.strerror}); changed files are looked for every "
+        "few seconds instead. Raise fs.inotify.max_user_watches or max_user_instances (sysctl) to be told at once."
+    )
+
+
+def serve(link: socket.socket, descriptor: int) -> None:
+    """The process's loop: until the daemon hangs up."""
+    frames = Frames(ToContext)
+    service: Service | None = None
+    writer = IndexWriter(descriptor)
+    busy = False
+    try:
+        while True:
+            readable, _, _ = select.select([link], [], [], 0 if busy else IDLE_S)
+            if readable:
+                data = link.recv(1 << 20)
+                if not data:
+                    return
+                for message in frames.feed(data):
+                    if isinstance(message, Begin):
+                        service = Service(message, writer, _tokenizer(message.tokenizer))
+                    elif service is not None:
+                        service.handle(message)
+            if service is not None:
+                busy = service.step()
+                for reply in service.outbox:
+                    link.sendall(encode(reply))
+                service.outbox.clear()
+    finally:
+        if service is not None:
+            service.close()
+
+
+def _tokenizer(path: str) -> Callable[[str], list[int]]:
+    from copilotd.models.tokenizer import TokenizerVocabulary
+
+    return TokenizerVocabulary.from_folder(Path(path)).encode
+
+
+def main() -> None:
+    """`python -P -m copilotd.context.service SOCKET INDEX`: two descriptors of the parent's."""
+    os.nice(19)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

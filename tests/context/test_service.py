@@ -1,0 +1,233 @@
+"""The service, in this process and step by step: what of a workspace is found, by whom (CB-H22, H23, H31)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from copilotd.context import watch
+from copilotd.context.index import IndexReader, IndexWriter, View, allocate
+from copilotd.context.messages import (
+    Ask,
+    Begin,
+    Buffer,
+    Folders,
+    Progress,
+    Snippet,
+    Snippets,
+    ToContext,
+    Visible,
+    Warned,
+)
+from copilotd.context.service import Service
+
+
+class Bench:
+    """A service with one token a byte, and what it said."""
+
+    def __init__(self) -> None:
+        self.descriptor = allocate(capacity=200_000, files=4096)
+        self.reader = IndexReader(self.descriptor)
+        self.service = Service(Begin(""), IndexWriter(self.descriptor), lambda text: list(text.encode()))
+        self.views: dict[str, View] = {}
+        self.progress = Progress()
+        self.snippets: tuple[Snippet, ...] = ()
+        self.warnings: list[str] = []
+
+    def say(self, *messages: ToContext) -> None:
+        for message in messages:
+            self.service.handle(message)
+        self.settle()
+
+    def settle(self) -> None:
+        while self.service.step():
+            pass
+        for message in self.service.outbox:
+            if isinstance(message, Visible):
+                self.views[message.client] = View(message.roots, message.owner, frozenset(message.hidden))
+            elif isinstance(message, Progress):
+                self.progress = message
+            elif isinstance(message, Snippets):
+                self.snippets = message.snippets
+            elif isinstance(message, Warned):
+                self.warnings.append(message.text)
+        self.service.outbox.clear()
+
+    def wait(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not holds():
+            assert time.monotonic() < deadline, "not seen in 30 s"
+            self.settle()
+            time.sleep(0.02)
+
+    def goes_on(self, client: str, text: str, limit: int = 12) -> str | None:
+        match = self.reader.find(list(text.encode()), limit, self.views[client], 0)
+        return None if match is None else bytes(match.ids).decode()
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.service.close()
+    bench.reader.close()
+    os.close(bench.descriptor)
+
+
+def fill(root: Path, files: dict[str, str]) -> Path:
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
+
+
+def test_what_stands_in_a_folder_is_found(bench: Bench, tmp_path: Path) -> None:
+    root = fill(tmp_path / "w", {"a.py": "total = compute(x)\n", ".env": "canary = compute(y)\n"})
+    bench.say(Folders("one", (str(root),)))
+    assert bench.goes_on("one", "total = ") == "compute(x)\n"
+    assert bench.goes_on("one", "canary = ") != "compute(y)\n"
+    assert (bench.progress.files, bench.progress.skipped) == (1, {"secret": 1})
+
+
+def test_h31_a_buffer_wins_over_the_disk_and_nested_roots_hold_a_file_once(
+    bench: Bench, tmp_path: Path
+) -> None:
+    root = fill(tmp_path / "w", {"lib/util.py": "def old_name(): return 1\n", "app.py": "import util\n"})
+    lib = root / "lib"
+    bench.say(Folders("one", (str(root), str(lib))))
+    assert bench.progress.files == 2
+    assert bench.goes_on("one", "def ", 8) == "old_name"
+    bench.say(Buffer("one", str(lib / "util.py"), "python", "def new_name(): return 1\n"))
+    assert bench.goes_on("one", "def ", 8) == "new_name"
+    ask = Ask(
+        "one", str(root / "app.py"), "python", ("old_name", "new_name", "util"), "import util\nprint(util.)\n"
+    )
+    bench.say(ask)
+    assert [snippet.text for snippet in bench.snippets] == ["def new_name(): return 1"]
+    bench.say(Folders("one", (str(root),)))
+    assert bench.progress.files == 2
+    bench.say(Buffer("one", str(lib / "util.py")))
+    assert bench.goes_on("one", "def ", 8) == "old_name"
+    bench.say(Folders("one", ()))
+    assert bench.progress.files == 0
+
+
+def test_sessions_do_not_see_each_other(bench: Bench, tmp_path: Path) -> None:
+    one = fill(tmp_path / "one", {"a.py": "value = first()\n"})
+    two = fill(tmp_path / "two", {"b.py": "value = second()\n"})
+    bench.say(Folders("one", (str(one),)), Folders("two", (str(two),)))
+    bench.say(Buffer("two", "untitled:1", "python", "value = unsaved()\n"))
+    assert bench.goes_on("one", "value = ") == "first()\n"
+    assert bench.goes_on("two", "value = ") == "unsaved()\n"
+    bench.say(Buffer("two", "untitled:1"), Folders("two", ()))
+    assert bench.progress.files == 1
+
+
+def test_a_secret_buffer_is_not_taken_in(bench: Bench, tmp_path: Path) -> None:
+    bench.say(Folders("one", (str(tmp_path),)), Buffer("one", str(tmp_path / ".env"), "", "KEY = canary-1\n"))
+    bench.say(Buffer("one", str(tmp_path / "x.txt"), "", "-----BEGIN PRIVATE KEY-----\ncanary\n"))
+    assert bench.goes_on("one", "KEY = ") is None
+    assert bench.goes_on("one", "KEY-----\n") is None
+
+
+def test_h23_a_checkout_in_bursts_ends_in_what_is_on_disk(bench: Bench, tmp_path: Path) -> None:
+    root = fill(tmp_path / "w", {f"f{i:02}.py": "VALUE = 'main'\n" for i in range(20)})
+    bench.say(Folders("one", (str(root),)))
+    before = bench.progress.reads
+    for content in ("main", "other", "FINAL"):
+        for i in range(10):
+            temporary = root / f"f{i:02}.py.tmp"
+            temporary.write_text(f"VALUE = '{content}'\n")
+            temporary.replace(root / f"f{i:02}.py")
+        for i in range(10, 20):
+            (root / f"f{i:02}.py").unlink()
+            (root / f"f{i:02}.py").write_text(f"VALUE = '{content}'\n")
+        bench.settle()
+    bench.wait(lambda: bench.progress.reads >= before + 20)
+    bench.wait(lambda: bench.progress.settled)
+    texts = [
+        bench.service._tree.roots[str(root)].walk.read(f.found)[0] for f in bench.service._tree.files.values()
+    ]
+    assert texts == ["VALUE = 'FINAL'\n"] * 20
+    assert bench.goes_on("one", "VALUE = '") == "FINAL'\n"
+    assert bench.progress.reads - before <= 60
+    (root / "f03.py").write_text("VALUE = 'later'\n")
+    bench.wait(lambda: bench.goes_on("one", "VALUE = '") == "later'\n")
+
+
+def test_new_and_removed_folders_and_changed_rules(bench: Bench, tmp_path: Path) -> None:
+    root = fill(tmp_path / "w", {"a/x.py": "alpha = 1\n"})
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    bench.say(Folders("one", (str(root),)))
+    fill(root, {"b/c/y.py": "beta = 2\n"})
+    bench.wait(lambda: bench.goes_on("one", "beta = ") == "2\n")
+    (root / ".gitignore").write_text("b/\n")
+    bench.wait(lambda: bench.goes_on("one", "beta = ") != "2\n")
+    (root / ".gitignore").unlink()
+    bench.wait(lambda: bench.goes_on("one", "beta = ") == "2\n")
+    (root / "a" / "x.py").unlink()
+    (root / "a").rmdir()
+    bench.wait(lambda: bench.goes_on("one", "alpha = ") != "1\n")
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 3])
+def test_h24_no_watches_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
+    monkeypatch.setattr(watch, "POLL_S", 0.2)
+    done = [0]
+    real_init, real_watch = watch.KernelWatcher.__init__, watch.KernelWatcher.watch
+
+    def refuse_init(self: watch.KernelWatcher) -> None:
+        if fails_at == 0:
+            raise OSError(24, "inotify instance limit reached")
+        real_init(self)
+
+    def refuse_watch(self: watch.KernelWatcher, folder: str) -> None:
+        done[0] += 1
+        if done[0] >= fails_at:
+            raise OSError(28, "inotify watch limit reached")
+        real_watch(self, folder)
+
+    monkeypatch.setattr(watch.KernelWatcher, "__init__", refuse_init)
+    monkeypatch.setattr(watch.KernelWatcher, "watch", refuse_watch)
+    root = fill(tmp_path / "w", {f"d{i}/a.py": f"name{i} = {i}\n" for i in range(5)})
+    bench = Bench()
+    bench.say(Folders("one", (str(root),)))
+    assert bench.goes_on("one", "name4 = ") == "4\n"
+    (root / "d4" / "a.py").write_text("name4 = changed\n")
+    bench.wait(lambda: bench.goes_on("one", "name4 = ") == "changed\n")
+    assert len(bench.warnings) == 1
+    assert "max_user_watches" in bench.warnings[0]
+    bench.service.close()
+    bench.reader.close()
+    os.close(bench.descriptor)
+
+
+def test_snippets_are_definitions_of_names_used_and_recent_edits(bench: Bench, tmp_path: Path) -> None:
+    root = fill(
+        tmp_path / "w",
+        {
+            "shapes.py": "import math\n\n\nclass Circle:\n    def area(self):\n        return math.pi\n\n\nclass Other:\n    pass\n",
+            "app.py": "from shapes import Circle\n\n\n",
+            "notes.ts": "export function unrelated(a: number) {\n  return a;\n}\n",
+        },
+    )
+    bench.say(Folders("one", (str(root),)))
+    bench.say(
+        Ask("one", str(root / "app.py"), "python", ("Circle", "nothing"), "from shapes import Circle\n")
+    )
+    assert [(s.path, s.line, s.reason) for s in bench.snippets] == [("shapes.py", 3, "definition")]
+    assert bench.snippets[0].text == "class Circle:\n    def area(self):\n        return math.pi"
+    bench.say(Ask("one", str(root / "app.py"), "python", ("nothing",), ""))
+    assert bench.snippets == ()
+    notes = str(root / "notes.ts")
+    bench.say(Buffer("one", notes, "typescript", (root / "notes.ts").read_text()))
+    bench.say(Buffer("one", notes, "typescript", "export function renamed(a: number) {\n  return a;\n}\n"))
+    bench.say(Ask("one", str(root / "app.py"), "python", ("nothing",), ""))
+    assert [(s.path, s.text, s.reason) for s in bench.snippets] == [
+        ("notes.ts", "export function renamed(a: number) {", "recent edit")
+    ]
