@@ -55,6 +55,15 @@ class Slots:
         self._caches[key] = cache
         return cache
 
+    def shrink(self) -> bool:
+        """Halve the budget, the least recently used out; False when one slot is all there is."""
+        if self._most == 1:
+            return False
+        self._most = min(self._most, len(self._caches) or 1) // 2 or 1
+        while len(self._caches) > self._most:
+            self._caches.popitem(last=False)
+        return True
+
     def drop(self, key: Hashable) -> None:
         """Forget a cache whose state is unknown after an error."""
         self._caches.pop(key, None)
