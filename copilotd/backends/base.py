@@ -54,6 +54,11 @@ class Backend(Protocol):
         """Raises BackendError; never raises for anything in `request` that completion/ can produce."""
         ...
 
+    def warm(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
+        """Idle work: prefill the prompts of a request, the target's, then the draft's. False: cancelled before
+        the end; what was computed stays. A backend that cannot does nothing and says True."""
+        ...
+
     def describe(self) -> Description:
         """Cheap; asked from another thread while `generate` runs."""
         ...

@@ -1,0 +1,460 @@
+"""One completion from document to edit."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from copilotd.backends.base import Backend
+from copilotd.completion.anchor import LINES_BELOW_ANCHOR, Budget, Layout, shortened
+from copilotd.completion.ask import Ask, Completion, Suggestion
+from copilotd.completion.detokenise import bytes_of, text_of
+from copilotd.completion.explanation import Explanation
+from copilotd.completion.healing import Healing, TokenIndex, stable_length
+from copilotd.completion.postprocess import Context, Result, apply, enough
+from copilotd.completion.prompt import PromptWriter
+from copilotd.completion.session import Entry, Memory, Recalled, Spot
+from copilotd.completion.stop import at_boundary, chosen_by_popup, context_of
+from copilotd.completion.window import line_end
+from copilotd.completion.writing import Writing
+from copilotd.config import DaemonSettings
+from copilotd.engine.generation import Cancelled, GenerationRequest, Sampling, Surroundings
+
+COLD_S = 0.25
+"""of prefill that a cold place may wait for"""
+COLD_TOKENS = 160
+"""but never fewer than these in its windows"""
+DOCUMENTS = 16
+"""remembered, the least recently asked out"""
+ECHO_TOKENS = 64
+
+
+class Document(Struct):
+    """What is kept of one client's document between two requests."""
+
+    ask: Ask
+    """the last one"""
+    memory: Memory = field(default_factory=Memory)
+    layouts: dict[int, Layout] = field(default_factory=dict)
+    """by slot"""
+    current: int = 0
+    prompts: dict[int, list[int]] = field(default_factory=dict)
+    """by slot, the ids that were last sent there"""
+    writing: Writing | None = None
+    shown: tuple[Ask, Suggestion] | None = None
+    """what was answered last, until the completion where its acceptance leads is known too"""
+    surrounded: bool = False
+    warmed: bool = False
+
+
+class Completer:
+    """Completions of all clients from one backend. Called on one thread, the engine's.
+
+    Deadlines are readings of `time.monotonic()`. BackendError and what a device raises go to the caller.
+    """
+
+    def __init__(self, backend: Backend, settings: DaemonSettings | None = None) -> None:
+        settings = settings or DaemonSettings()
+        self._backend = backend
+        self._vocabulary = backend.vocabulary
+        self._prompts = PromptWriter(backend.vocabulary, backend.context_tokens)
+        self._tokens = TokenIndex(backend.vocabulary)
+        self._sampling = Sampling(
+            temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p, seed=settings.seed
+        )
+        self._speculation = settings.speculation
+        self._documents: OrderedDict[tuple[str, str], Document] = OrderedDict()
+
+    # ---- what the daemon calls -----------------------------------------------------------------------------
+
+    def complete(self, ask: Ask, cancelled: Cancelled, deadline: float | None) -> Completion:
+        """What to show at the cursor: from memory, by going on with a generation that agrees, or afresh."""
+        explanation = Explanation()
+        chosen = chosen_by_popup(ask)
+        if chosen is None:
+            explanation.add("session", "the popup's entry replaces what was typed")
+            return Completion([], "popup", explanation)
+        context = context_of(ask, _cursor(ask), chosen)
+        if context.scope == "none":
+            explanation.add("stop", "no completions in comments")
+            return Completion([], "comments", explanation)
+        document = self._open(ask)
+
+        if recalled := document.memory.recall(ask):
+            known = self._recalled(recalled, ask, context, explanation)
+            if known is not None:
+                return known
+        if document.writing and (typed := _joins(document.writing, ask, chosen)) is not None:
+            explanation.add("session", f"goes on with a generation {len(typed)} characters back")
+            joined = self._write(document, document.writing, ask, cancelled, deadline, explanation)
+            if joined is not None:
+                joined.joined = True
+                return joined
+        document.writing = self._begin(document, ask, context, explanation)
+        if document.writing is None:
+            return Completion([], "nothing", explanation)
+        answer = self._write(document, document.writing, ask, cancelled, deadline, explanation)
+        return answer or Completion([], "nothing", explanation)
+
+    def accepted(self, client: str, suggestion: Suggestion) -> None:
+        """The person took a suggestion, or its beginning: where the cursor landed comes first in idle time."""
+        for (owner, _), document in self._documents.items():
+            if owner == client and suggestion.start == document.ask.offset:
+                document.shown = (document.ask, suggestion)
+
+    def idle(self, cancelled: Cancelled) -> bool:
+        """One piece of work for the document last asked about; False when nothing is left."""
+        if not self._documents:
+            return False
+        document = self._documents[next(reversed(self._documents))]
+        pieces: tuple[Callable[[Document, Cancelled], bool], ...] = (
+            self._finish,
+            self._lengthen,
+            self._surround,
+            self._prefetch,
+            self._warm,
+            self._move_anchor,
+        )
+        return any(piece(document, cancelled) for piece in pieces)
+
+    def close_document(self, client: str, uri: str) -> None:
+        self._documents.pop((client, uri), None)
+
+    def close_client(self, client: str) -> None:
+        for key in [key for key in self._documents if key[0] == client]:
+            del self._documents[key]
+
+    def _open(self, ask: Ask) -> Document:
+        key = (ask.client, ask.uri)
+        document = self._documents.setdefault(key, Document(ask))
+        self._documents.move_to_end(key)
+        if len(self._documents) > DOCUMENTS:
+            self._documents.popitem(last=False)
+        document.ask = ask
+        return document
+
+    # ---- from memory ---------------------------------------------------------------------------------------
+
+    def _recalled(
+        self, recalled: Recalled, ask: Ask, context: Context, explanation: Explanation
+    ) -> Completion | None:
+        """An answer from memory; None when it does not fit what stands after the cursor now."""
+        if not recalled.text:
+            explanation.add("session", "asked before, without an answer")
+            return Completion([], recalled.entry.reason, explanation)
+        if recalled.closers_came:
+            context = replace(context, scope=recalled.entry.scope)
+            result = apply(context, recalled.text)
+        else:
+            result = Result(recalled.text, recalled.covers)
+        if not result.text or not _extends(result.text, context.selected):
+            return None
+        explanation.add("session", "typed as suggested")
+        return Completion([_suggestion(ask, result)], "", explanation, typed_through=True)
+
+    # ---- writing -------------------------------------------------------------------------------------------
+
+    def _begin(
+        self, document: Document, ask: Ask, context: Context, explanation: Explanation
+    ) -> Writing | None:
+        """Lay the prompt, or keep the one that is laid; None when there is nothing to go on from."""
+        started = time.perf_counter()
+        layout, budget = self._layout(document, ask, explanation)
+        typed = layout.typed(ask.text, _cursor(ask))
+        ids = self._prompts.encoder.encode(typed)
+        kept = self._kept(layout, ids)
+        prompt = [*layout.head, *ids[:kept]]
+        if not prompt:
+            explanation.add("prompt", "an empty document, and a model that needs a beginning")
+            return None
+        dropped = bytes_of(self._vocabulary, ids[kept:])
+        needed = dropped + context.selected.encode()
+        rest = context.selected or document.memory.rest(ask)
+        echo = self._prompts.encoder.encode(text_of(dropped)[0] + rest)[:ECHO_TOKENS] if rest else []
+        explanation.parts = self._prompts.parts(ask, layout, typed, len(ids))
+        explanation.add("healing", f"{len(ids) - kept} tokens of what was typed are written again")
+        explanation.add("prompt", f"{len(prompt)} tokens", (time.perf_counter() - started) * 1e3)
+        most = budget.answer + len(ids) - kept + len(self._prompts.encoder.encode(context.selected))
+        return Writing(
+            spot=Spot.of(ask),
+            context=context,
+            prompt=prompt,
+            draft_prompt=[*layout.draft_head, *ids[:kept]] if layout.draft_head else [],
+            slot=((ask.client, ask.uri), layout.slot),
+            before=[*layout.above, *layout.prefix_ids, *ids[:kept]],
+            after=[*layout.suffix_ids, *layout.below],
+            echo=echo,
+            needed=needed,
+            dropped=len(dropped),
+            most=min(most, self._backend.context_tokens - len(prompt)),
+        )
+
+    def _request(self, writing: Writing) -> GenerationRequest:
+        done = writing.ids
+        missing = writing.needed[len(writing.data) :]
+        echo = writing.echo[len(done) :] if list(writing.echo[: len(done)]) == done else ()
+        return GenerationRequest(
+            prompt=[*writing.prompt, *done],
+            draft_prompt=[*writing.draft_prompt, *done] if writing.draft_prompt else (),
+            surroundings=Surroundings(before=[*writing.before, *done], after=writing.after),
+            echo=echo,
+            slot=writing.slot,
+            max_new_tokens=writing.most - len(done),
+            stop_ids=self._vocabulary.control,
+            draft_until=self._tokens.with_newline if writing.context.scope == "line" else frozenset(),
+            sampling=self._sampling,
+            constraint=Healing(self._tokens, self._vocabulary, missing) if missing else None,
+            speculation=self._speculation,
+        )
+
+    def _generate(
+        self, document: Document, writing: Writing, ended: Cancelled, explanation: Explanation
+    ) -> bool:
+        """Go on with a writing until it is finished or ended; whether it is finished."""
+
+        def emit(ids: Sequence[int]) -> bool:
+            writing.ids += ids
+            writing.data += bytes_of(self._vocabulary, ids)
+            writing.finished = not writing.sound or enough(writing.context, writing.text)
+            return writing.finished
+
+        started = time.perf_counter()
+        document.prompts[writing.slot[1]] = writing.prompt
+        generation = self._backend.generate(self._request(writing), ended, emit)
+        writing.finished = writing.finished or generation.finish in ("stop", "length")
+        explanation.counters = generation.counters
+        spent = (time.perf_counter() - started) * 1e3
+        explanation.add("generate", f"{len(generation.ids)} tokens, then {generation.finish}", spent)
+        return writing.finished
+
+    def _write(
+        self,
+        document: Document,
+        writing: Writing,
+        ask: Ask,
+        cancelled: Cancelled,
+        deadline: float | None,
+        explanation: Explanation,
+    ) -> Completion | None:
+        """Generate and answer; None when everything that was written has been typed by now."""
+
+        def ended() -> bool:
+            return cancelled() or (deadline is not None and time.monotonic() >= deadline)
+
+        if not self._generate(document, writing, ended, explanation):
+            if cancelled():
+                return Completion([], "cancelled", explanation)
+            writing.in_background = True
+            explanation.add("stop", "the time is up")
+        return self._answer(document, writing, ask, explanation)
+
+    def _answer(
+        self, document: Document, writing: Writing, ask: Ask, explanation: Explanation
+    ) -> Completion | None:
+        since = writing.spot.typed_since(ask)
+        text = writing.text if writing.finished else at_boundary(writing.text)
+        typed = since[0] if since else ""
+        if typed and not (text.startswith(typed) and len(text) > len(typed)):
+            return None
+        context = context_of(ask, _cursor(ask), writing.context.selected if not typed else "")
+        context = replace(context, scope=writing.context.scope)
+        result = apply(context, text[len(typed) :])
+        for applied in result.applied:
+            explanation.add(f"postprocess.{applied.rule}", applied.reason)
+        if result.text:
+            entry = Entry(writing.spot, typed + result.text, result.covers, context.scope)
+            document.memory.add(entry)
+            suggestion = _suggestion(ask, result)
+            document.shown = (ask, suggestion)
+            return Completion([suggestion], "", explanation)
+        if not writing.finished:
+            return Completion([], "late", explanation)
+        reason = result.applied[-1].rule if result.applied else "nothing"
+        document.memory.add(Entry(Spot.of(ask), "", reason=reason))
+        return Completion([], reason, explanation)
+
+    # ---- where the prompt stands ---------------------------------------------------------------------------
+
+    def _layout(self, document: Document, ask: Ask, explanation: Explanation) -> tuple[Layout, Budget]:
+        """The layout that still holds, or a new one: short where a long one would take too long."""
+        cursor = _cursor(ask)
+        budget = self._prompts.budget(ask)
+        for slot in (document.current, 1 - document.current):
+            layout = document.layouts.get(slot)
+            if layout is not None and self._fits(layout, ask.text, cursor, budget):
+                document.current = slot
+                return layout, budget
+        document.surrounded = document.warmed = False
+        previous = document.layouts.get(document.current)
+        layout = self._prompts.lay(ask, cursor, budget, document.current, previous)
+        new, layout.slot = self._cost(document, self._prompt(layout, ask))
+        quick = max(COLD_TOKENS, int(COLD_S * self._backend.prefill_tokens_per_s))
+        if new > quick and (short := shortened(budget, quick)) is not budget:
+            layout = self._prompts.lay(ask, cursor, short, 1 - document.current, None)
+            layout.complete = False
+            explanation.add("anchor", f"a cold place: {new} tokens to prefill, so a short prompt first")
+        else:
+            explanation.add("anchor", f"anchored anew, {new} tokens to prefill")
+        document.layouts[layout.slot] = layout
+        document.current = layout.slot
+        return layout, budget
+
+    def _fits(self, layout: Layout, text: str, cursor: int, budget: Budget) -> bool:
+        if not layout.holds(text, cursor):
+            return False
+        typed = self._prompts.encoder.count(layout.typed(text, cursor))
+        room = self._backend.context_tokens - budget.answer - len(layout.head)
+        return typed <= min(budget.typed, room)
+
+    def _cost(self, document: Document, prompt: list[int]) -> tuple[int, int]:
+        """(tokens that no slot has, the slot to use): the one that has most of it, else the other one, so that
+        the place just left stays warm."""
+        shared = {slot: _common(prompt, ids) for slot, ids in document.prompts.items()}
+        best = max(shared, key=shared.__getitem__, default=document.current)
+        most = shared.get(best, 0)
+        if most <= len(prompt) // 8:
+            best = 1 - document.current if document.prompts else document.current
+        return len(prompt) - most, best
+
+    def _prompt(self, layout: Layout, ask: Ask) -> list[int]:
+        ids = self._prompts.encoder.encode(layout.typed(ask.text, _cursor(ask)))
+        return [*layout.head, *ids[: self._kept(layout, ids)]]
+
+    def _kept(self, layout: Layout, typed: list[int]) -> int:
+        """How many of the typed text's ids go into the prompt, which is never empty if it need not be."""
+        kept = stable_length(typed, self._vocabulary, self._prompts.encoder.line_starts_stable)
+        return kept if layout.head else max(kept, min(1, len(typed)))
+
+    # ---- idle work -----------------------------------------------------------------------------------------
+
+    def _finish(self, document: Document, cancelled: Cancelled) -> bool:
+        """Go on with what the clock ended, for the next keystroke."""
+        writing = document.writing
+        if writing is None or writing.finished or not writing.in_background:
+            return False
+        if _joins(writing, document.ask, "") is None:
+            document.writing = None
+            return True
+        explanation = Explanation()
+        if self._generate(document, writing, cancelled, explanation):
+            self._answer(document, writing, document.ask, explanation)
+        return True
+
+    def _lengthen(self, document: Document, cancelled: Cancelled) -> bool:
+        """A long prompt in the other slot for a short one of a cold place."""
+        layout = document.layouts.get(document.current)
+        return layout is not None and not layout.complete and self._lay_ahead(document, layout, cancelled)
+
+    def _move_anchor(self, document: Document, cancelled: Cancelled) -> bool:
+        """An anchor near the cursor, in the other slot, when much was typed below the old one."""
+        layout = document.layouts.get(document.current)
+        if layout is None or not layout.holds(document.ask.text, _cursor(document.ask)):
+            return False
+        typed = layout.typed(document.ask.text, _cursor(document.ask))
+        far = self._vocabulary.fim is not None and typed.count("\n") > LINES_BELOW_ANCHOR
+        budget = self._prompts.budget(document.ask)
+        full = self._prompts.encoder.count(typed) > budget.typed * 3 // 4
+        return (layout.stale or far or full) and self._lay_ahead(document, layout, cancelled)
+
+    def _lay_ahead(self, document: Document, old: Layout, cancelled: Cancelled) -> bool:
+        """Prefill a better layout in the other slot and swap. False when there is no better one."""
+        ask, cursor = document.ask, _cursor(document.ask)
+        new = self._prompts.lay(ask, cursor, self._prompts.budget(ask), 1 - old.slot, old)
+        if (new.start, new.anchor, new.suffix) == (old.start, old.anchor, old.suffix):
+            old.complete = True
+            return False
+        document.layouts[new.slot] = new
+        request = self._warm_request(ask, new)
+        document.prompts[new.slot] = list(request.prompt)
+        if self._backend.warm(request, cancelled):
+            document.current = new.slot
+            document.surrounded, document.warmed = False, True
+        else:
+            del document.layouts[new.slot]
+        return True
+
+    def _surround(self, document: Document, cancelled: Cancelled) -> bool:
+        """What stands beyond the windows, for lookup."""
+        layout = document.layouts.get(document.current)
+        if layout is None or document.surrounded:
+            return False
+        self._prompts.surround(layout, document.ask.text, _cursor(document.ask))
+        document.surrounded = True
+        return True
+
+    def _warm(self, document: Document, cancelled: Cancelled) -> bool:
+        """The draft model's prompt, after the target's first answer."""
+        layout = document.layouts.get(document.current)
+        if layout is None or document.warmed:
+            return False
+        document.warmed = self._backend.warm(self._warm_request(document.ask, layout), cancelled)
+        return True
+
+    def _warm_request(self, ask: Ask, layout: Layout) -> GenerationRequest:
+        prompt = self._prompt(layout, ask)
+        return GenerationRequest(
+            prompt=prompt,
+            draft_prompt=[*layout.draft_head, *prompt[len(layout.head) :]] if layout.draft_head else (),
+            slot=((ask.client, ask.uri), layout.slot),
+            max_new_tokens=1,
+        )
+
+    def _prefetch(self, document: Document, cancelled: Cancelled) -> bool:
+        """The completion where the cursor lands if what was shown is accepted."""
+        shown, document.shown = document.shown, None
+        if shown is None:
+            return False
+        ask = _landed(*shown)
+        if document.memory.recall(ask) is not None:
+            return False
+        explanation = Explanation()
+        context = context_of(ask, _cursor(ask), "")
+        writing = None if context.scope == "none" else self._begin(document, ask, context, explanation)
+        if writing is None:
+            return False
+        document.writing = writing
+        if self._generate(document, writing, cancelled, explanation):
+            self._answer(document, writing, ask, explanation)
+            document.shown = None
+        return True
+
+
+def _cursor(ask: Ask) -> int:
+    """The offset, but never within "\\r\\n"."""
+    return ask.offset - 1 if ask.text[ask.offset - 1 : ask.offset + 1] == "\r\n" else ask.offset
+
+
+def _suggestion(ask: Ask, result: Result) -> Suggestion:
+    return Suggestion(ask.offset, ask.offset + result.covers, result.text)
+
+
+def _extends(text: str, chosen: str) -> bool:
+    return not chosen or (text.startswith(chosen) and len(text) > len(chosen))
+
+
+def _landed(ask: Ask, suggestion: Suggestion) -> Ask:
+    """The document with the suggestion accepted."""
+    inserted = suggestion.text.replace("\n", line_end(ask.text, ask.offset))
+    text = ask.text[: suggestion.start] + inserted + ask.text[suggestion.end :]
+    return replace(ask, text=text, offset=suggestion.start + len(inserted), selected=None)
+
+
+def _joins(writing: Writing, ask: Ask, chosen: str) -> str | None:
+    """What was typed since an unfinished writing began, if the writing says so too."""
+    if writing.finished or chosen != writing.context.selected:
+        return None
+    since = writing.spot.typed_since(ask)
+    return since[0] if since and writing.text.startswith(since[0]) else None
+
+
+def _common(a: list[int], b: list[int]) -> int:
+    """Length of the longest common prefix."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle - 1)
+    return low

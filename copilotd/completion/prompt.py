@@ -1,0 +1,141 @@
+"""The prompt's template: Qwen's PSM order with an anchor, or a bare prefix for models that cannot infill.
+
+    [<|repo_name|>name <|file_sep|>path]  <|fim_prefix|> up to the anchor  <|fim_suffix|> after the cursor
+    <|fim_middle|> from the anchor to the cursor
+
+Control ids come from here alone; `Vocabulary.encode` splits what looks like one in user text. Budgets are
+kept part by part before the template is filled, so nothing is ever cut out of its middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from copilotd.completion.anchor import Budget, Layout, budget_for, place, shortened
+from copilotd.completion.ask import Ask
+from copilotd.completion.explanation import Part
+from copilotd.completion.pieces import PieceEncoder
+from copilotd.completion.window import (
+    CHARACTERS_PER_TOKEN,
+    fitting_end,
+    fitting_start,
+    lines_above,
+    lines_below,
+    unix,
+)
+from copilotd.models.vocabulary import Vocabulary
+
+NAME_TOKENS = 32
+PATH_TOKENS = 64
+NAME_SHARE = 16
+"""neither name nor path takes more than this part of the context"""
+DRAFT_TOKENS = 640
+"""windows of the draft model's prompt"""
+LOOKUP_CHARACTERS = 24_576
+"""beyond the windows, on each side, what lookup may copy from"""
+OPENING = 256
+"""characters of a bare prefix that say that it is still the same place"""
+
+
+class PromptWriter:
+    """Lays prompts of one model."""
+
+    def __init__(self, vocabulary: Vocabulary, context_tokens: int) -> None:
+        self.encoder = PieceEncoder(vocabulary)
+        self._vocabulary = vocabulary
+        self._context = context_tokens
+
+    def budget(self, ask: Ask) -> Budget:
+        template = len(self._header(ask)) + (3 if self._vocabulary.fim else 0)
+        return budget_for(
+            self._context, template, ask.settings.max_new_tokens, self._vocabulary.fim is not None
+        )
+
+    def lay(self, ask: Ask, cursor: int, budget: Budget, slot: int, previous: Layout | None) -> Layout:
+        """A frame for the text around the cursor."""
+        text, count = ask.text, self.encoder.count
+        window = place(text, cursor, budget, count, previous)
+        header = self._header(ask)
+        if self._vocabulary.fim is None:
+            return Layout(
+                start=window.start,
+                anchor=window.anchor,
+                length=len(text),
+                known=text[window.start : min(window.start + OPENING, cursor)],
+                suffix="",
+                to_the_end=False,
+                prefix_ids=(),
+                suffix_ids=(),
+                head=header,
+                draft_head=[],
+                slot=slot,
+            )
+        prefix = text[window.start : window.anchor]
+        suffix = text[cursor : window.end]
+        prefix_ids = self.encoder.encode(unix(prefix))
+        suffix_ids = self.encoder.encode(unix(suffix))
+        return Layout(
+            start=window.start,
+            anchor=window.anchor,
+            length=len(text),
+            known=prefix,
+            suffix=suffix,
+            to_the_end=window.end == len(text),
+            prefix_ids=prefix_ids,
+            suffix_ids=suffix_ids,
+            head=self._frame(header, prefix_ids, suffix_ids),
+            draft_head=self._draft_head(header, prefix, suffix, budget),
+            slot=slot,
+        )
+
+    def parts(self, ask: Ask, layout: Layout, typed: str, typed_tokens: int) -> list[Part]:
+        """The prompt in words, for a person who asked why."""
+        if self._vocabulary.fim is None:
+            return [Part("typed", typed_tokens, typed)]
+        header = self._header(ask)
+        return [
+            Part("header", len(header), self._vocabulary.decode(header)),
+            Part("prefix", len(layout.prefix_ids), unix(layout.known)),
+            Part("suffix", len(layout.suffix_ids), unix(layout.suffix)),
+            Part("typed", typed_tokens, typed),
+        ]
+
+    def surround(self, layout: Layout, text: str, cursor: int) -> None:
+        """Encode what stands beyond the windows, for lookup."""
+        after = min(len(text), cursor + len(layout.suffix))
+        above = lines_above(text, layout.start, LOOKUP_CHARACTERS)
+        below = lines_below(text, after, LOOKUP_CHARACTERS)
+        encode = self.encoder.encode
+        layout.above = encode(unix(text[above[0][0] : layout.start])) if above else []
+        layout.below = encode(unix(text[after : below[-1][1]])) if below else []
+
+    def _header(self, ask: Ask) -> list[int]:
+        """What comes before everything else and changes seldom."""
+        ids = [] if self._vocabulary.begin is None else [self._vocabulary.begin]
+        fim = self._vocabulary.fim
+        if fim is None:
+            return ids
+        name, path = (min(most, self._context // NAME_SHARE) for most in (NAME_TOKENS, PATH_TOKENS))
+        if fim.repository is not None and ask.repository:
+            ids += [fim.repository, *self.encoder.encode(ask.repository)[:name]]
+            ids += self.encoder.encode("\n")
+        if fim.file is not None and ask.path:
+            ids += [fim.file, *self.encoder.encode(ask.path)[-path:], *self.encoder.encode("\n")]
+        return ids
+
+    def _frame(self, header: Sequence[int], prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
+        fim = self._vocabulary.fim
+        assert fim is not None
+        return [*header, fim.prefix, *prefix, fim.suffix, *suffix, fim.middle]
+
+    def _draft_head(self, header: Sequence[int], prefix: str, suffix: str, budget: Budget) -> list[int]:
+        """The frame with the nearest lines only; empty where that is the whole frame."""
+        short = shortened(budget, DRAFT_TOKENS)
+        if short is budget:
+            return []
+        count, encode = self.encoder.count, self.encoder.encode
+        above = lines_above(prefix, len(prefix), short.prefix * CHARACTERS_PER_TOKEN)
+        below = lines_below(suffix, 0, short.suffix * CHARACTERS_PER_TOKEN)
+        near_prefix = prefix[fitting_start(prefix, above, short.prefix, count) :]
+        near_suffix = suffix[: fitting_end(suffix, below, short.suffix, count)]
+        return self._frame(header, encode(unix(near_prefix)), encode(unix(near_suffix)))
