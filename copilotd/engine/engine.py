@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from copilotd.engine.calibration import measure
 from copilotd.engine.drafters.draft_model import DraftModel
 from copilotd.engine.drafters.hybrid import Hybrid
@@ -37,12 +39,12 @@ class Engine:
         self.counters = Counters()
         """of all generations together"""
         self.costs = costs or measure(target, draft, max_draft_tokens)
-        self.slots = Slots(target, self._capacity(target), kv_budget)
-        self._draft_slots: Slots | None = None
+        self._slots = Slots(target, self._capacity(target), kv_budget)
+        self._all_slots = [self._slots]
         self._draft_model: DraftModel | None = None
         if draft is not None:
-            self._draft_slots = Slots(draft, self._capacity(draft), kv_budget)
-            self._draft_model = DraftModel(draft, self._draft_slots, target.vocabulary)
+            self._all_slots.append(Slots(draft, self._capacity(draft), kv_budget))
+            self._draft_model = DraftModel(draft, self._all_slots[-1], target.vocabulary)
         self._drafter = Hybrid(self.costs, self._draft_model)
 
     def _capacity(self, runner: Runner) -> int:
@@ -50,7 +52,7 @@ class Engine:
 
     @property
     def kv_bytes(self) -> int:
-        return self.slots.bytes + (self._draft_slots.bytes if self._draft_slots else 0)
+        return sum(slots.bytes for slots in self._all_slots)
 
     def generate(self, request: GenerationRequest, cancelled: Cancelled, emit: Emit) -> Generation:
         """Decode until a stop id, the budget, a cancel or a halt. A prompt that leaves no room ends at once.
@@ -60,61 +62,61 @@ class Engine:
         if not request.prompt:
             raise ValueError("a prompt has at least one id")
         room = self.context_tokens - len(request.prompt)
-        if room < 0 or request.max_new_tokens < 0:
+        if room < 0:
             return Generation([], [], "length", Counters())
         try:
-            generation = speculate(
-                self.target,
-                self.slots.acquire(request.slot, request.prompt),
-                self._drafter,
-                request,
-                Seeded(request.sampling.seed),
-                cancelled,
-                emit,
-                max_new_tokens=min(request.max_new_tokens, room),
-                max_draft_tokens=self.max_draft_tokens,
-            )
+            if request.max_new_tokens < 1:
+                generation = self._prefill(request, cancelled)
+            else:
+                generation = speculate(
+                    self.target,
+                    self._slots.acquire(request.slot, request.prompt),
+                    self._drafter,
+                    request,
+                    Seeded(request.sampling.seed),
+                    cancelled,
+                    emit,
+                    max_new_tokens=min(request.max_new_tokens, room),
+                    max_draft_tokens=self.max_draft_tokens,
+                )
         except Exception:
-            self.forget(request)
+            self._forget(request)
             raise
-        add(self.counters, generation.counters)
+        self.counters.add(generation.counters)
         return generation
 
-    def warm(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
-        """Prefill the target's prompt but for its last id, then the draft's; False when cancelled in between."""
+    def _prefill(self, request: GenerationRequest, cancelled: Cancelled) -> Generation:
+        """The target's prompt but for its last id, then the draft's."""
         prompt = list(request.prompt)
-        if not prompt or len(prompt) > self.context_tokens:
-            return True
-        try:
-            cache = self.slots.acquire(request.slot, prompt)
-            reuse(cache, prompt)
-            return feed(self.target, cache, prompt, 1, cancelled) and self.warm_draft(request, cancelled)
-        except Exception:
-            self.forget(request)
-            raise
+        started = time.perf_counter()
+        cache = self._slots.acquire(request.slot, prompt)
+        reused = reuse(cache, prompt)
+        done = feed(self.target, cache, prompt, leave=1, cancelled=cancelled)
+        counters = Counters(
+            reused_tokens=reused,
+            prefill_tokens=len(cache.ids) - reused,
+            prefill_ms=(time.perf_counter() - started) * 1e3,
+        )
+        done = done and self.warm_draft(request, cancelled)
+        return Generation([], [], "length" if done else "cancelled", counters)
 
     def warm_draft(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
-        """Prefill the draft model's prompt, after the target's first answer or in idle time."""
+        """Prefill the draft model's prompt, after the target's first answer or in idle time; False when
+        cancelled in between. Without a draft model, or without room for it, there is nothing to do."""
         if self._draft_model is None:
             return True
         try:
             return self._draft_model.warm_up(request, cancelled)
         except Exception:
-            self.forget(request)
+            self._forget(request)
             raise
 
-    def forget(self, request: GenerationRequest) -> None:
+    def shrink(self) -> bool:
+        """Halve the caches; False when there is nothing left to give back."""
+        given = [slots.shrink() for slots in self._all_slots]
+        return any(given)
+
+    def _forget(self, request: GenerationRequest) -> None:
         """Drop the caches of the request's slot, whose rows are uncertain after an error."""
-        self.slots.drop(request.slot)
-        if self._draft_slots is not None:
-            self._draft_slots.drop(request.slot)
-
-
-def add(total: Counters, one: Counters) -> None:
-    """Add the counters of one generation to a total."""
-    for name in ("reused_tokens", "prefill_tokens", "target_steps", "draft_steps", "prefill_ms", "decode_ms"):
-        setattr(total, name, getattr(total, name) + getattr(one, name))
-    for name in ("drafted", "accepted", "reached"):
-        tally = getattr(total, name)
-        for source, amount in getattr(one, name).items():
-            tally[source] = tally.get(source, 0) + amount
+        for slots in self._all_slots:
+            slots.drop(request.slot)

@@ -71,6 +71,7 @@ class GenerationRequest(Struct, frozen=True, kw_only=True):
     slot: Hashable = None
     """which KV slot to prefer: one per document and role"""
     max_new_tokens: int
+    """0 only prefills, the draft model's prompt too: work for idle time"""
     stop_ids: frozenset[int] = frozenset()
     """every control id: ends the generation, is never emitted"""
     draft_until: frozenset[int] = frozenset()
@@ -86,6 +87,7 @@ class Counters(Struct):
     reused_tokens: int = 0
     prefill_tokens: int = 0
     target_steps: int = 0
+    """those that gave logits; chunks of prefill before the last are not among them"""
     draft_steps: int = 0
     drafted: dict[str, int] = field(default_factory=dict)
     """proposed tokens by source: echo, lookup, draft"""
@@ -93,7 +95,18 @@ class Counters(Struct):
     reached: dict[str, int] = field(default_factory=dict)
     """drafted positions that verification came to: accepted ones and the first rejected"""
     prefill_ms: float = 0.0
+    """until the first ids: the last chunk of the prompt carries the first draft"""
     decode_ms: float = 0.0
+
+    def add(self, other: Counters) -> None:
+        """Make this the sum of both."""
+        for name in self.__struct_fields__:
+            mine, more = getattr(self, name), getattr(other, name)
+            if isinstance(mine, dict):
+                more = {source: mine.get(source, 0) + more.get(source, 0) for source in mine | more}
+                setattr(self, name, more)
+            else:
+                setattr(self, name, mine + more)
 
 
 Finish: TypeAlias = Literal["stop", "length", "cancelled", "halted"]

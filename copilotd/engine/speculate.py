@@ -94,10 +94,9 @@ def count(counters: Counters, proposal: Proposal, accepted: int) -> None:
     counters.target_steps += 1
     counters.draft_steps += proposal.steps
     for i, source in enumerate(proposal.source):
-        add(counters.drafted, source, 1)
-        add(counters.reached, source, i <= accepted)
-        add(counters.accepted, source, i < accepted)
-
-
-def add(tally: dict[str, int], source: str, amount: int) -> None:
-    tally[source] = tally.get(source, 0) + amount
+        for tally, amount in (
+            (counters.drafted, 1),
+            (counters.reached, i <= accepted),
+            (counters.accepted, i < accepted),
+        ):
+            tally[source] = tally.get(source, 0) + amount

@@ -106,7 +106,7 @@ def test_a_draft_model_that_became_good_is_found_again() -> None:
     draft.law = hashed(40, 1)
     better = engine.generate(request, never, carry_on).counters
     for _ in range(6):
-        engine.slots.drop("s")
+        engine._slots.drop("s")
         better = engine.generate(request, never, carry_on).counters
     assert better.accepted["draft"] > 200
 

@@ -135,7 +135,7 @@ def test_cancelling_keeps_what_was_computed() -> None:
         found = subject.generate(request, lambda left=left: next(left, None) is None, carry_on)
         assert found.ids == expected[: len(found.ids)]
         assert found.counters.reused_tokens == min(computed, len(prompt) - 1)
-        cache = subject.slots.peek("s")
+        cache = subject._slots.peek("s")
         assert cache is not None
         assert cache.ids == [*prompt, *found.ids][: len(cache.ids)]
         computed = len(cache.ids)
@@ -335,7 +335,7 @@ def test_random_histories_leave_the_cache_right() -> None:
             stop_ids=frozenset({rng.randrange(V)}),
         )
         found = subject.generate(request, lambda patience=patience: next(patience, None) is None, carry_on)
-        cache = subject.slots.peek(request.slot)
+        cache = subject._slots.peek(request.slot)
         assert cache is not None
         checks.check_cache(target, cache, [*prompt, *found.ids], torch.equal)
 
@@ -345,10 +345,10 @@ def test_an_error_forgets_the_slot() -> None:
     subject = engine(toy(), target)
     request = GenerationRequest(prompt=[1, 2], max_new_tokens=4, slot="s")
     subject.generate(request, never, carry_on)
-    assert subject.slots.peek("s") is not None
+    assert subject._slots.peek("s") is not None
     with pytest.raises(ValueError, match="vocabulary"):
         subject.generate(GenerationRequest(prompt=[V + 3], max_new_tokens=4, slot="s"), never, carry_on)
-    assert subject.slots.peek("s") is None
+    assert subject._slots.peek("s") is None
     assert len(subject.generate(request, never, carry_on).ids) == 4
 
 
@@ -373,7 +373,8 @@ def test_warming_can_be_cancelled_and_goes_on_where_it_was() -> None:
     assert not subject.warm_draft(request, lambda: next(patience, None) is None)
     assert subject.warm_draft(request, never)
     assert sum(ids for ids, _ in draft.steps) == 49
-    assert subject.warm(request, never)
+    idle = GenerationRequest(prompt=[1] * 50, max_new_tokens=0, slot="s")
+    assert subject.generate(idle, never, carry_on).counters.prefill_tokens == 49
     assert subject.generate(request, never, carry_on).counters.prefill_tokens == 1
 
 

@@ -61,10 +61,10 @@ class DraftModel:
         return self._fits(sequence) and len(sequence) - common_prefix(self._cache.ids, sequence) <= WARM
 
     def warm_up(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
-        """Prefill the prompt of a request; False when cancelled, or when it has no room."""
+        """Prefill the prompt of a request, where there is room for it; False when cancelled in between."""
         prompt = list(request.draft_prompt or request.prompt)
         if not self._fits(prompt):
-            return False
+            return True
         cache = self._slots.acquire(request.slot, prompt)
         reuse(cache, prompt)
         return feed(self._runner, cache, prompt, leave=1, cancelled=cancelled)
