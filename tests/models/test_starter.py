@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -169,7 +170,10 @@ def test_a_source_package_is_not_built(
     links, package = tmp_path / "links", tmp_path / "tiny_starter-1.0"
     links.mkdir()
     package.mkdir()
-    (package / "setup.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (package / "backend.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (package / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
     (package / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: tiny-starter\nVersion: 1.0\n")
     shutil.make_archive(str(links / package.name), "gztar", tmp_path, package.name)
     monkeypatch.setenv("PIP_FIND_LINKS", str(links))
@@ -284,7 +288,7 @@ def test_a_kill_at_any_point_leaves_the_right_files_or_none(index: Path, source:
     right = contents(starter.folder())
     outcomes = set()
     for fatal in range(1, events, 3):
-        shutil.rmtree(home)
+        shutil.rmtree(home, ignore_errors=True)
         assert killed_pull(index, source, fatal).returncode == -9
         outcomes.add(starter.folder().exists())
         if starter.folder().exists():
@@ -332,7 +336,8 @@ class Answer(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content[: len(content) // 2])
         self.wfile.flush()
-        self.rfile.read(1)  # end of file: pip is gone
+        with suppress(ConnectionResetError):
+            self.rfile.read(1)  # end of file: pip is gone
         self.server.client_left.set()
 
     def log_message(self, format: str, *args: object) -> None:
