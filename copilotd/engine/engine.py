@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from copilotd.engine import prefix
 from copilotd.engine.calibration import measure
 from copilotd.engine.drafters.draft_model import DraftModel
 from copilotd.engine.drafters.hybrid import Hybrid
 from copilotd.engine.generation import Cancelled, Counters, Emit, Generation, GenerationRequest
 from copilotd.engine.policy import Costs
-from copilotd.engine.prefix import feed, reuse
 from copilotd.engine.runner import Runner
 from copilotd.engine.sampling import Seeded
 from copilotd.engine.slots import Slots
@@ -64,59 +65,50 @@ class Engine:
         room = self.context_tokens - len(request.prompt)
         if room < 0:
             return Generation([], [], "length", Counters())
-        try:
-            if request.max_new_tokens < 1:
-                generation = self._prefill(request, cancelled)
-            else:
-                generation = speculate(
-                    self.target,
-                    self._slots.acquire(request.slot, request.prompt),
-                    self._drafter,
-                    request,
-                    Seeded(request.sampling.seed),
-                    cancelled,
-                    emit,
-                    max_new_tokens=min(request.max_new_tokens, room),
-                    max_draft_tokens=self.max_draft_tokens,
-                )
-        except Exception:
-            self._forget(request)
-            raise
+        with self._forgetting(request):
+            generation = speculate(
+                self.target,
+                self._slots.acquire(request.slot, request.prompt),
+                self._drafter,
+                request,
+                Seeded(request.sampling.seed),
+                cancelled,
+                emit,
+                max_new_tokens=min(request.max_new_tokens, room),
+                max_draft_tokens=self.max_draft_tokens,
+            )
         self.counters.add(generation.counters)
         return generation
 
-    def _prefill(self, request: GenerationRequest, cancelled: Cancelled) -> Generation:
-        """The target's prompt but for its last id, then the draft's."""
+    def warm(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
+        """Prefill the target's prompt but for its last id, then the draft's. False when cancelled in between;
+        a prompt that has no room, or is empty, is left alone."""
         prompt = list(request.prompt)
-        started = time.perf_counter()
-        cache = self._slots.acquire(request.slot, prompt)
-        reused = reuse(cache, prompt)
-        done = feed(self.target, cache, prompt, leave=1, cancelled=cancelled)
-        counters = Counters(
-            reused_tokens=reused,
-            prefill_tokens=len(cache.ids) - reused,
-            prefill_ms=(time.perf_counter() - started) * 1e3,
-        )
-        done = done and self.warm_draft(request, cancelled)
-        return Generation([], [], "length" if done else "cancelled", counters)
+        if not 0 < len(prompt) <= self.context_tokens:
+            return True
+        with self._forgetting(request):
+            done = prefix.warm(self.target, self._slots.acquire(request.slot, prompt), prompt, cancelled)
+        return done and self.warm_draft(request, cancelled)
 
     def warm_draft(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
         """Prefill the draft model's prompt, after the target's first answer or in idle time; False when
         cancelled in between. Without a draft model, or without room for it, there is nothing to do."""
         if self._draft_model is None:
             return True
-        try:
+        with self._forgetting(request):
             return self._draft_model.warm_up(request, cancelled)
-        except Exception:
-            self._forget(request)
-            raise
 
     def shrink(self) -> bool:
         """Halve the caches; False when there is nothing left to give back."""
         given = [slots.shrink() for slots in self._all_slots]
         return any(given)
 
-    def _forget(self, request: GenerationRequest) -> None:
-        """Drop the caches of the request's slot, whose rows are uncertain after an error."""
-        for slots in self._all_slots:
-            slots.drop(request.slot)
+    @contextmanager
+    def _forgetting(self, request: GenerationRequest) -> Iterator[None]:
+        """After an error drop the caches of the request's slot: their rows are uncertain."""
+        try:
+            yield
+        except Exception:
+            for slots in self._all_slots:
+                slots.drop(request.slot)
+            raise

@@ -71,7 +71,6 @@ class GenerationRequest(Struct, frozen=True, kw_only=True):
     slot: Hashable = None
     """which KV slot to prefer: one per document and role"""
     max_new_tokens: int
-    """0 only prefills, the draft model's prompt too: work for idle time"""
     stop_ids: frozenset[int] = frozenset()
     """every control id: ends the generation, is never emitted"""
     draft_until: frozenset[int] = frozenset()

@@ -43,3 +43,12 @@ def feed(runner: Runner, cache: Cache, sequence: Sequence[int], leave: int, canc
         start = len(cache.ids)
         runner.step(cache, sequence[start : start + min(runner.chunk, lacking - 1)], rows=0)
     return True
+
+
+def warm(runner: Runner, cache: Cache, sequence: list[int], cancelled: Cancelled) -> bool:
+    """Have all but the last id in the cache, and keep what follows them there if they are; False when
+    cancelled in between."""
+    if common_prefix(cache.ids, sequence) >= len(sequence) - 1:
+        return True
+    reuse(cache, sequence)
+    return feed(runner, cache, sequence, leave=1, cancelled=cancelled)

@@ -373,8 +373,12 @@ def test_warming_can_be_cancelled_and_goes_on_where_it_was() -> None:
     assert not subject.warm_draft(request, lambda: next(patience, None) is None)
     assert subject.warm_draft(request, never)
     assert sum(ids for ids, _ in draft.steps) == 49
-    idle = GenerationRequest(prompt=[1] * 50, max_new_tokens=0, slot="s")
-    assert subject.generate(idle, never, carry_on).counters.prefill_tokens == 49
+    assert subject.warm(request, never)
+    first = subject.generate(request, never, carry_on)
+    assert first.counters.prefill_tokens == 1
+    assert subject.warm(request, never)
+    typed = GenerationRequest(prompt=[1] * 50 + first.ids, max_new_tokens=4, slot="s")
+    assert subject.generate(typed, never, carry_on).counters.prefill_tokens == 1  # the answer's rows stayed
     assert subject.generate(request, never, carry_on).counters.prefill_tokens == 1
 
 

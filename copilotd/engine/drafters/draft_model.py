@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from msgspec import Struct, field
 
+from copilotd.engine import prefix
 from copilotd.engine.constraint import Walk
 from copilotd.engine.generation import Cancelled, GenerationRequest
-from copilotd.engine.prefix import common_prefix, feed, reuse
 from copilotd.engine.runner import Cache, Runner
 from copilotd.engine.sampling import Randomness, best, distribution, masked
 from copilotd.engine.slots import Slots
@@ -58,16 +58,16 @@ class DraftModel:
         if self._cache is None:
             return False
         sequence = [*self._prompt, *emitted]
-        return self._fits(sequence) and len(sequence) - common_prefix(self._cache.ids, sequence) <= WARM
+        return (
+            self._fits(sequence) and len(sequence) - prefix.common_prefix(self._cache.ids, sequence) <= WARM
+        )
 
     def warm_up(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
         """Prefill the prompt of a request, where there is room for it; False when cancelled in between."""
         prompt = list(request.draft_prompt or request.prompt)
         if not self._fits(prompt):
             return True
-        cache = self._slots.acquire(request.slot, prompt)
-        reuse(cache, prompt)
-        return feed(self._runner, cache, prompt, leave=1, cancelled=cancelled)
+        return prefix.warm(self._runner, self._slots.acquire(request.slot, prompt), prompt, cancelled)
 
     def draw(
         self, emitted: Sequence[int], limit: int, walk: Walk, go_on: GoOn, cancelled: Cancelled
@@ -104,8 +104,8 @@ class DraftModel:
     def _catch_up(self, cache: Cache, sequence: list[int], cancelled: Cancelled) -> bool:
         """Forget rejected rows; feed what was written without it. After a draft that was accepted whole, its
         last id is such a one: it was drawn and never stepped."""
-        reuse(cache, sequence)
-        return feed(self._runner, cache, sequence, leave=self._runner.chunk, cancelled=cancelled)
+        prefix.reuse(cache, sequence)
+        return prefix.feed(self._runner, cache, sequence, leave=self._runner.chunk, cancelled=cancelled)
 
     def _draw_one(self, row: torch.Tensor) -> tuple[int, torch.Tensor | None, float]:
         """(id, q over the target's vocabulary or None when greedy, the draft's probability of it)."""
