@@ -52,5 +52,5 @@ def _lines(status: Status | NotRunning) -> list[str]:
         f"{source}: {status.accepted.get(source, 0)} of {number} drafted tokens accepted"
         for source, number in status.drafted.items()
     ]
-    lines += [text for text in (status.message, status.last_error) if text]
+    lines += [text for text in dict.fromkeys((status.message, status.last_error)) if text]
     return [*lines, f"log: {status.log_path}"]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Literal
 
 import msgspec
 
 from copilotd import wire
 from copilotd.daemon.launch import connect
+from copilotd.daemon.lock import daemon_lock
 from copilotd.daemon.status import Status
 from copilotd.version import version
+
+GONE_S = 15.0
 
 
 async def ask_status() -> Status:
@@ -21,7 +25,7 @@ async def ask_status() -> Status:
 
 
 async def tell(verb: Literal["stop", "reload", "unload"]) -> wire.Done:
-    """Returns when it is done: stopped and gone, loaded or failed, freed. Raises LaunchError."""
+    """Returns when it is done: the daemon gone, the models loaded or failed, freed. Raises LaunchError."""
     answer = await _command(verb)
     assert isinstance(answer, wire.Done)
     return answer
@@ -37,9 +41,24 @@ async def _command(verb: Literal["status", "stop", "reload", "unload"]) -> wire.
             if isinstance(message, wire.Report | wire.Done):
                 break
         if verb == "stop":
-            await reader.read()  # until it has closed the connection
+            return await _gone()
         return message
     except asyncio.IncompleteReadError:
         return wire.Done("the daemon has ended", failed=verb != "stop")
     finally:
         writer.close()
+
+
+async def _gone() -> wire.Done:
+    """The daemon's models are freed when its process is gone, and with it the lock."""
+    if "COPILOTD_SOCKET" in os.environ:
+        return wire.Done("stopping")
+    lock = daemon_lock()
+    try:
+        async with asyncio.timeout(GONE_S):
+            while not lock.acquire():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        return wire.Done("the daemon was told to stop but still runs", failed=True)
+    lock.release()
+    return wire.Done("stopped")

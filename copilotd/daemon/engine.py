@@ -33,6 +33,13 @@ class Engine(threading.Thread):
         self._lost = lost
 
     def run(self) -> None:
+        try:
+            self._work()
+        except BaseException:
+            self._lost()  # a daemon whose engine has ended answers nobody
+            raise
+
+    def _work(self) -> None:
         idle_work = False
         while True:
             work = self._scheduler.take(wait=not idle_work)

@@ -182,6 +182,8 @@ def _reason(error: Exception) -> str:
             "not enough memory for the model. Choose a smaller model or quantisation in the settings, "
             "or free memory, then run `copilotd reload`"
         )
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error.name} is not installed. Run `pip install 'copilotd[local]'`, then `copilotd reload`"
     words = str(error).strip().partition("\n")[0][:300]
     return (
         f"loading the model failed ({type(error).__name__}: {words}). "

@@ -57,11 +57,11 @@ def host() -> str:
 
 
 def socket_folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """Where the socket may lie, best first. Not yet looked at."""
+    """Where the socket may lie, best first. Whether it is safe there is not yet looked at."""
     if home := environ.get("COPILOTD_HOME"):
         return [Path(home) / "run"]
     runtime = [Path(p) for p in (environ.get("XDG_RUNTIME_DIR"), f"/run/user/{os.getuid()}") if p]
-    folders = [folder / "copilotd" for folder in runtime if folder.is_absolute()]
+    folders = [folder / "copilotd" for folder in runtime if folder.is_absolute() and folder.is_dir()]
     return list(dict.fromkeys([*folders, cache_folder(environ) / host()]))
 
 

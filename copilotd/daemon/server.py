@@ -340,8 +340,8 @@ class Daemon:
             connection.send(_answer(job, outcome))
 
     def _device_lost(self) -> None:
-        """Nothing works on the device until a new process takes it; the fronts start one."""
-        log.error("the device is lost; leaving so that a new daemon can take it")
+        """Nothing works any more until a new process takes the device; the fronts start one."""
+        log.error("the engine is lost; leaving so that a new daemon can take over")
         self._lost = True
         self._stop.set()
 

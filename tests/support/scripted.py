@@ -25,6 +25,9 @@ detached). `home` is the test's own folder: socket, state, settings and records 
         daemon.records("load")                   # every load of the models that was tried
         daemon.kill(); daemon.start()            # -9, and a new process with the same home
 
+With `start=False` nothing is started: `daemon.command + ["--detach"]` is what a front may start
+(`launch.connect(daemon.env, command)`), within `daemon.ended_at_last()`.
+
 Options of ScriptedDaemon beside the backend's:
 - rules: {"needle": "answer"} instead of a script, first needle found in the prompt wins;
 - loads: one outcome per load attempt, the last one repeats: "ok", "error:MESSAGE" (BackendError),
@@ -179,6 +182,7 @@ class ScriptedBackend:
         self.context_tokens = context_tokens
         self.prefill_tokens_per_s = prefill_tokens_per_s
         self.requests: list[GenerationRequest] = []
+        self.warmed: list[GenerationRequest] = []
         self.closed = False
         self.shrunk = 0
         self._script = script
@@ -199,6 +203,10 @@ class ScriptedBackend:
 
     def describe(self) -> Description:
         return Description(target=self.name, quantisation="none", device="none", kv_bytes=1)
+
+    def warm(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
+        self.warmed.append(request)
+        return not cancelled()
 
     def shrink(self) -> bool:
         self.shrunk += 1
@@ -337,6 +345,30 @@ class ScriptedDaemon:
         if not line.startswith("ready "):
             raise AssertionError(f"the scripted daemon did not start: {line!r}")
         self.socket = Path(line.removeprefix("ready ").rstrip("\n"))
+
+    @contextmanager
+    def ended_at_last(self) -> Iterator[ScriptedDaemon]:
+        """For daemons that fronts started with `command + ["--detach"]`: none is left behind."""
+        try:
+            yield self
+        finally:
+            for pid in self.living():
+                os.kill(pid, signal.SIGKILL)
+
+    def living(self) -> list[int]:
+        """pids of the daemons with this home that run now, whoever started them."""
+        pids = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_bytes().split(b"\0")
+                running = (process / "stat").read_text().rpartition(") ")[2][0] != "Z"
+                environment = (process / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            daemon = b"serve" in words or any(word.endswith(b"scripted_daemon.py") for word in words)
+            if daemon and running and f"COPILOTD_HOME={self.home}".encode() in environment:
+                pids.append(int(process.name))
+        return pids
 
     @property
     def pid(self) -> int:

@@ -1,0 +1,134 @@
+"""Newest request of each client, clients in turn, storms settled."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from copilotd.completion.ask import Ask
+from copilotd.daemon import scheduler as module
+from copilotd.daemon.scheduler import Job, Scheduler
+
+
+def job(client: str, number: int, age: float = 0.0) -> Job:
+    ask = Ask(client=client, uri="file:///a", language="python", path="a", text="", offset=0)
+    return Job(client, number, ask, arrived=time.monotonic() - age)
+
+
+@pytest.fixture
+def scheduler() -> Scheduler:
+    return Scheduler()
+
+
+def test_a_newer_request_supersedes_the_waiting_and_the_running_one(scheduler: Scheduler) -> None:
+    running, waiting, newest = (job("a", n, age=1.0) for n in (1, 2, 3))
+    assert scheduler.submit(running) == []
+    assert scheduler.take() is running
+    assert scheduler.submit(waiting) == [running]
+    assert running.cancelled
+    assert scheduler.submit(newest) == [waiting]
+    assert scheduler.take() is newest
+    assert scheduler.take(wait=False) is None
+
+
+def test_other_clients_are_left_alone(scheduler: Scheduler) -> None:
+    one, other = job("a", 1), job("b", 1)
+    scheduler.submit(one)
+    assert scheduler.submit(other) == []
+    assert scheduler.cancel("b", 1) is other
+    assert not one.cancelled
+    assert scheduler.take() is one
+
+
+def test_cancelled_requests_are_never_taken(scheduler: Scheduler) -> None:
+    first = job("a", 1)
+    scheduler.submit(first)
+    assert scheduler.cancel("a", 1) is first
+    assert scheduler.cancel("a", 1) is None
+    assert scheduler.cancel("a", 12345) is None
+    assert scheduler.take(wait=False) is None
+
+
+def test_clients_take_turns_however_often_they_ask(scheduler: Scheduler) -> None:
+    for client in "abc":
+        scheduler.submit(job(client, 1, age=1.0))
+    served = []
+    for number in range(2, 8):
+        taken = scheduler.take()
+        assert isinstance(taken, Job)
+        served.append(taken.client)
+        scheduler.submit(job("a", number, age=1.0))  # a types all the time
+        if taken.client != "a":
+            scheduler.submit(job(taken.client, number, age=1.0))
+    assert served == ["a", "b", "c", "a", "b", "c"]
+
+
+def test_a_storm_starts_its_first_and_its_last(scheduler: Scheduler) -> None:
+    starts = []
+    for number in range(300):
+        scheduler.submit(job("a", number))
+        if taken := scheduler.take(wait=False):
+            starts.append(taken)
+        if number < 299:
+            scheduler.cancel("a", number)
+    last = scheduler.take()
+    assert isinstance(last, Job)
+    assert [taken.id for taken in starts] == [0]
+    assert last.id == 299
+
+
+def test_typing_at_a_human_pace_is_not_taken_for_a_storm(scheduler: Scheduler) -> None:
+    scheduler.submit(job("a", 1, age=0.1))
+    scheduler.take()
+    following = job("a", 2)
+    scheduler.submit(following)
+    assert scheduler.take(wait=False) is following
+
+
+def test_a_storm_of_one_client_delays_no_other(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SETTLE_S", 60.0)
+    scheduler.submit(job("a", 1))
+    scheduler.cancel("a", 1)
+    scheduler.submit(job("a", 2))
+    calm = job("b", 1)
+    scheduler.submit(calm)
+    assert scheduler.take(wait=False) is calm
+    assert scheduler.take(wait=False) is None
+
+
+def test_chores_come_first_and_end_idle_work(scheduler: Scheduler) -> None:
+    done: list[str] = []
+    assert not scheduler.busy()
+    scheduler.submit(job("a", 1))
+    scheduler.call(lambda: done.append("chore"))
+    assert scheduler.busy()
+    chore = scheduler.take()
+    assert callable(chore)
+    chore()
+    assert done == ["chore"]
+    assert isinstance(scheduler.take(), Job)
+
+
+def test_a_client_that_leaves_takes_its_requests_along(scheduler: Scheduler) -> None:
+    running, waiting = job("a", 1), job("b", 1)
+    scheduler.submit(running)
+    scheduler.take()
+    scheduler.submit(waiting)
+    assert scheduler.leave("a") == [running]
+    assert running.cancelled
+    assert scheduler.cancel_all() == [waiting]
+
+
+def test_taking_wakes_for_work_and_at_the_end(scheduler: Scheduler) -> None:
+    taken: list[object] = []
+    thread = threading.Thread(target=lambda: taken.extend([scheduler.take(), scheduler.take()]))
+    thread.start()
+    only = job("a", 1)
+    scheduler.submit(only)
+    while not taken and scheduler.busy():
+        time.sleep(0.001)
+    scheduler.close()
+    thread.join(10)
+    assert taken == [only, None]

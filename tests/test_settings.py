@@ -1,0 +1,103 @@
+"""Settings from the system, the user and the environment; locks; mistakes that name their place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from copilotd.cli.config import settings_lines
+from copilotd.config import KEYS, Loaded, SessionSettings, SettingsError, load
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    return tmp_path / "system.toml", tmp_path / "user.toml"
+
+
+def test_without_files_everything_is_the_default(files: tuple[Path, Path]) -> None:
+    assert load(*files, {}) == Loaded()
+
+
+def test_later_sources_win(files: tuple[Path, Path]) -> None:
+    system, user = files
+    system.write_text('[daemon]\nmodel = "a"\ndraft = "a"\nthreads = 1\n')
+    user.write_text('[daemon]\nmodel = "b"\ndraft = "b"\n[session]\nmultiline = "never"\n')
+    loaded = load(system, user, {"COPILOTD_MODEL": "c", "COPILOTD_TOP_P": "0.5", "COPILOTD_SOCKET": "/s"})
+    daemon = loaded.settings.daemon
+    assert (daemon.model, daemon.draft, daemon.threads, daemon.top_p) == ("c", "b", 1, 0.5)
+    assert loaded.settings.session.multiline == "never"
+    assert loaded.sources == {
+        "daemon.model": "environment COPILOTD_MODEL",
+        "daemon.top_p": "environment COPILOTD_TOP_P",
+        "daemon.draft": str(user),
+        "daemon.threads": str(system),
+        "session.multiline": str(user),
+    }
+
+
+def test_a_locked_key_is_the_systems(files: tuple[Path, Path]) -> None:
+    system, user = files
+    system.write_text('lock = ["daemon.model", "session.enabled"]\n[daemon]\nmodel = "a"\n')
+    user.write_text('[daemon]\nmodel = "b"\n[session]\nenabled = false\n')
+    loaded = load(system, user, {"COPILOTD_MODEL": "c"})
+    assert loaded.settings.daemon.model == "a"
+    assert loaded.settings.session.enabled
+    assert loaded.enforce(SessionSettings(enabled=False, max_new_tokens=5)) == SessionSettings(
+        max_new_tokens=5
+    )
+    assert loaded.session({"enabled": False, "multiline": "never", "model": "evil"}) == SessionSettings(
+        multiline="never"
+    )
+
+
+def test_an_editors_value_of_the_wrong_type_is_named(files: tuple[Path, Path]) -> None:
+    with pytest.raises(SettingsError, match="max_latency_ms"):
+        load(*files, {}).session({"max_latency_ms": "soon"})
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[daemon]\nthreads = -1\n", "daemon.threads"),
+        ('[daemon]\nquantisation = "nf5"\n', "daemon.quantisation"),
+        ("[daemon]\nmodell = 1\n", "modell"),
+        ("[session]\nmultilin = 1\n", "session.multilin"),
+        ("[daemon\n", "line 1"),
+        ('lock = ["daemon.model"]\n', "lock"),
+    ],
+)
+def test_a_mistake_names_the_file_and_the_key(files: tuple[Path, Path], text: str, named: str) -> None:
+    system, user = files
+    user.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load(system, user, {})
+    assert str(user) in str(caught.value)
+    assert named in str(caught.value)
+
+
+def test_a_lock_of_nothing_and_a_variable_of_the_wrong_type(files: tuple[Path, Path]) -> None:
+    system, user = files
+    with pytest.raises(SettingsError, match="COPILOTD_THREADS"):
+        load(system, user, {"COPILOTD_THREADS": "many"})
+    system.write_text('lock = ["daemon.modell"]\n')
+    with pytest.raises(SettingsError, match=r"daemon\.modell"):
+        load(system, user, {})
+
+
+def test_unreadable_bytes_are_named(files: tuple[Path, Path]) -> None:
+    system, user = files
+    user.write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match=user.name):
+        load(system, user, {})
+
+
+def test_every_key_is_shown_with_its_source(files: tuple[Path, Path]) -> None:
+    system, user = files
+    system.write_text('lock = ["daemon.seed"]\n')
+    user.write_text("[daemon]\nthreads = 2\n")
+    lines = {line.key: line for line in settings_lines(load(system, user, {}))}
+    assert set(lines) == KEYS
+    assert (lines["daemon.threads"].value, lines["daemon.threads"].source) == (2, str(user))
+    assert lines["daemon.model"].source == "default"
+    assert lines["daemon.seed"].locked
