@@ -28,6 +28,9 @@ LINES_BELOW_ANCHOR = 20
 PINNED = 256
 """characters at a window's start that say that it is still the same place"""
 
+MOVED = 4096
+"""characters that edits above may have moved the window by"""
+
 CLOSERS = re.compile(r"""(?:[\s)\]}>"'`;,]|</[\w.:-]{0,32}>){1,64}""")
 """What editors insert after the cursor by themselves, with the line ends and blanks of a split block."""
 
@@ -98,8 +101,6 @@ class Layout(Struct, kw_only=True):
 
     start: int
     anchor: int
-    length: int
-    """of the document when it was last seen"""
     known: str
     """what must still stand at `start`: the prefix window; without infilling the first part of the window"""
     suffix: str
@@ -123,19 +124,24 @@ class Layout(Struct, kw_only=True):
 
     def holds(self, text: str, cursor: int) -> bool:
         """Whether the text still fits around the cursor; moves along with edits above its window."""
-        for shift in dict.fromkeys((0, len(text) - self.length)):
-            start, anchor = self.start + shift, self.anchor + shift
-            if start < 0 or anchor > cursor or (shift and not self.known):
-                continue
-            if not text.startswith(self.known, start):
-                continue
-            found = follow(text, cursor, self.suffix, self.to_the_end)
-            if found is None:
-                return False
-            self.start, self.anchor, self.length = start, anchor, len(text)
-            self.stale = found.typed_over > 0
-            return True
-        return False
+        start = self._found(text)
+        anchor = self.anchor + start - self.start
+        if start < 0 or anchor > cursor:
+            return False
+        found = follow(text, cursor, self.suffix, self.to_the_end)
+        if found is None:
+            return False
+        self.start, self.anchor = start, anchor
+        self.stale = found.typed_over > 0
+        return True
+
+    def _found(self, text: str) -> int:
+        """Where the window starts now; -1 where it is gone. A long one is looked for nearby."""
+        if text.startswith(self.known, self.start):
+            return self.start
+        if len(self.known) < PINNED:
+            return -1
+        return text.find(self.known, max(0, self.start - MOVED), self.start + len(self.known) + MOVED)
 
     def typed(self, text: str, cursor: int) -> str:
         return unix(text[self.anchor : cursor])

@@ -60,7 +60,6 @@ class PromptWriter:
             return Layout(
                 start=window.start,
                 anchor=window.anchor,
-                length=len(text),
                 known=text[window.start : min(window.start + OPENING, cursor)],
                 suffix="",
                 to_the_end=False,
@@ -77,7 +76,6 @@ class PromptWriter:
         return Layout(
             start=window.start,
             anchor=window.anchor,
-            length=len(text),
             known=prefix,
             suffix=suffix,
             to_the_end=window.end == len(text),

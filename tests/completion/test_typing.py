@@ -1,0 +1,166 @@
+"""What a keystroke costs, counted over typing with Enter, Backspace and auto-closers."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from copilotd.completion.completer import Completer
+from copilotd.models.tokenizer import TokenizerVocabulary
+from tests.completion.asking import never
+from tests.completion.typist import CountingBackend, Typist
+
+ABOVE = "import os\n\n\nclass Store:\n" + "".join(
+    f"    def get_{i}(self, key):\n        return self._data[key + {i}]\n\n" for i in range(30)
+)
+BELOW = "\n\n" + "".join(f"def helper_{i}(path):\n    return os.stat(path)\n\n\n" for i in range(30))
+KEYS = (
+    "def size(self, name):\n"
+    "total = 0\n"
+    "for path in os.listdir(self._root):\n"
+    "if path.startswith(name):\n"
+    "totla\b\bal += self.stat(path)[0]\n"
+    "\b\b\b\b\b\b\b\breturn [total, {\n"
+    '"name": name,\b\b, "x": [1, 2]\n'
+    "\b\b\b\b"
+)
+
+
+@pytest.fixture(params=["qwen", "gpt2"])
+def vocabulary(
+    request: pytest.FixtureRequest, qwen_like: TokenizerVocabulary, gpt2_like: TokenizerVocabulary
+) -> TokenizerVocabulary:
+    return qwen_like if request.param == "qwen" else gpt2_like
+
+
+def test_prefill_per_keystroke(vocabulary: TokenizerVocabulary) -> None:
+    typist = Typist(ABOVE + "    ‸" + BELOW)
+    backend = CountingBackend("§", vocabulary, context_tokens=4096)
+    completer = Completer(backend)
+    completer.complete(typist.ask(), never, None)
+    head = list(backend.requests[0].prompt)
+    if fim := vocabulary.fim:
+        head = head[: head.index(fim.middle) + 1]
+    for key in KEYS:
+        typist.press(key)
+        completer.complete(typist.ask(), never, None)
+        assert list(backend.requests[-1].prompt[: len(head)]) == head
+    counts = backend.prefilled[1:]
+    assert len(counts) > 0.9 * len(KEYS)
+    assert statistics.median(counts) <= 1
+    assert statistics.quantiles(counts, n=20)[-1] <= 4
+
+
+def test_within_twenty_lines_no_idle_work_prefills_the_suffix_again(qwen_like: TokenizerVocabulary) -> None:
+    typist = Typist(ABOVE + "    ‸" + BELOW)
+    backend = CountingBackend("§", qwen_like, context_tokens=4096)
+    completer = Completer(backend)
+    for key in KEYS:
+        typist.press(key)
+        completer.complete(typist.ask(), never, None)
+        while completer.idle(never):
+            pass
+    suffix = len(qwen_like.encode(BELOW))
+    assert sum(backend.warm_prefilled) < suffix
+    assert sum(backend.prefilled[1:]) < suffix
+
+
+def test_the_anchor_moves_in_idle_time_into_the_other_slot(qwen_like: TokenizerVocabulary) -> None:
+    typist = Typist(ABOVE + "    ‸" + BELOW)
+    backend = CountingBackend("§", qwen_like, context_tokens=4096)
+    completer = Completer(backend)
+    completer.complete(typist.ask(), never, None)
+    first = backend.requests[-1].slot
+    for i in range(22):
+        typist.insert(f"x_{i} = {i}\n    ")
+    completer.complete(typist.ask(), never, None)
+    assert backend.requests[-1].slot == first
+    while completer.idle(never):
+        pass
+    typist.press("y")
+    completer.complete(typist.ask(), never, None)
+    assert backend.requests[-1].slot != first
+    fim = qwen_like.fim
+    assert fim is not None
+    typed = list(backend.requests[-1].prompt)
+    assert len(typed) - typed.index(fim.middle) < 20, "typed text is short again"
+    assert backend.prefilled[-1] <= 4
+
+
+def test_an_interrupted_move_leaves_the_old_place_warm(qwen_like: TokenizerVocabulary) -> None:
+    typist = Typist(ABOVE + "    ‸" + BELOW)
+    backend = CountingBackend("§", qwen_like, context_tokens=4096)
+    completer = Completer(backend)
+    completer.complete(typist.ask(), never, None)
+    for i in range(22):
+        typist.insert(f"x_{i} = {i}\n    ")
+    completer.complete(typist.ask(), never, None)
+    for _ in range(4):
+        completer.idle(lambda: True)
+    typist.press("y")
+    completer.complete(typist.ask(), never, None)
+    assert backend.requests[-1].slot == backend.requests[0].slot
+    assert backend.prefilled[-1] <= 4
+
+
+def test_edits_far_above_do_not_move_the_prompt(qwen_like: TokenizerVocabulary) -> None:
+    typist = Typist("# licence\n" * 3000 + ABOVE + "    ‸" + BELOW)
+    backend = CountingBackend("§", qwen_like, context_tokens=1024)
+    completer = Completer(backend)
+    completer.complete(typist.ask(), never, None)
+    typist.text, typist.cursor = "import sys\n" + typist.text, typist.cursor + len("import sys\n")
+    typist.press("y")
+    completer.complete(typist.ask(), never, None)
+    assert backend.prefilled[-1] <= 4
+
+
+def test_jump_and_return_is_warm(qwen_like: TokenizerVocabulary) -> None:
+    body = "".join(f"def unlike_{i}(a):\n    return a * {i}\n\n\n" for i in range(400))
+    there, back = Typist("‸" + body), Typist(body + "x = ‸")
+    backend = CountingBackend("§", qwen_like, context_tokens=1024)
+    completer = Completer(backend)
+    for typist in (back, there):
+        typist.press("z")
+        completer.complete(typist.ask(), never, None)
+    back.text, back.cursor = "z" + back.text, back.cursor + 1
+    back.press("z")
+    completer.complete(back.ask(), never, None)
+    assert backend.prefilled[-1] <= 4
+
+
+def test_a_cold_place_is_answered_from_a_short_prompt_that_a_long_one_replaces(
+    qwen_like: TokenizerVocabulary,
+) -> None:
+    typist = Typist(ABOVE + "    ‸" + BELOW)
+    backend = CountingBackend("§", qwen_like, context_tokens=4096, prefill_tokens_per_s=800.0)
+    completer = Completer(backend)
+    completer.complete(typist.ask(), never, None)
+    assert 100 < backend.prefilled[0] <= 250
+    short = len(backend.requests[-1].prompt)
+    typist.press("x")
+    completer.complete(typist.ask(), never, None)
+    assert backend.prefilled[-1] <= 4
+    while completer.idle(never):
+        pass
+    typist.press("y")
+    completer.complete(typist.ask(), never, None)
+    assert len(backend.requests[-1].prompt) > 3 * short
+    assert backend.prefilled[-1] <= 4
+
+
+def test_closers_typed_over_are_told_to_the_model_in_idle_time(qwen_like: TokenizerVocabulary) -> None:
+    typist = Typist(ABOVE + "    x = size(‸)" + BELOW)
+    backend = CountingBackend("§", qwen_like, context_tokens=4096)
+    completer = Completer(backend)
+    for key in "a)":
+        typist.press(key)
+        completer.complete(typist.ask(), never, None)
+    assert backend.prefilled[-1] <= 4
+    while completer.idle(never):
+        pass
+    typist.press(";")
+    completer.complete(typist.ask(), never, None)
+    prompt, fim = list(backend.requests[-1].prompt), qwen_like.fim
+    assert fim is not None
+    assert qwen_like.decode(prompt[prompt.index(fim.suffix) + 1 : prompt.index(fim.middle)]) == BELOW
