@@ -159,7 +159,7 @@ class Answer(Struct, tag="answer", frozen=True):
     outcome: Literal["answered", "empty", "cancelled", "superseded"] = "answered"
     reason: str = ""
     """why it is empty, in a word that `status` counts: loading, secret, off, nothing, …"""
-    explanation: msgspec.Raw | None = None
+    explanation: bytes | None = None
     """msgpack of completion.explanation.Explanation"""
 
 

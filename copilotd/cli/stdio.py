@@ -68,12 +68,12 @@ def _serve(stdin: int, stdout: int) -> int:
 
 
 async def _connect() -> tuple[StreamReader, StreamWriter]:
-    from copilotd.daemon import launch
+    from copilotd.daemon.launch import LaunchError, connect
     from copilotd.lsp.link import Unreachable
 
     try:
-        return await launch.connect()
-    except launch.LaunchError as error:
+        return await connect()
+    except LaunchError as error:
         raise Unreachable(str(error)) from None
 
 

@@ -388,7 +388,7 @@ def _answer(job: Job, completion: Completion) -> wire.Answer:
         wire.Item(f"{job.client}.{job.id}.{n}", suggestion.start, suggestion.end, suggestion.text)
         for n, suggestion in enumerate(completion.suggestions)
     )
-    explanation = msgspec.Raw(msgspec.msgpack.encode(completion.explanation)) if job.explain else None
+    explanation = msgspec.msgpack.encode(completion.explanation) if job.explain else None
     return wire.Answer(
         job.id,
         items,

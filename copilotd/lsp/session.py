@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from copilotd import __version__, wire
+from copilotd import wire
 from copilotd.config import SessionSettings
 from copilotd.lsp.document import Document, Edit, Place
 from copilotd.lsp.link import Link, Request, empty
 from copilotd.lsp.text import Encoding, without_lone_surrogates
+from copilotd.version import version
 
 Trigger = Literal["automatic", "invoked"]
 
@@ -55,7 +56,7 @@ class Session:
         self._link = link
 
     def greeting(self) -> Iterator[wire.FromFront]:
-        yield wire.Hello(__version__, "editor", self.editor)
+        yield wire.Hello(version(), "editor", self.editor)
         yield wire.Configure(self.settings, self.folders)
         if self.paused:
             yield wire.Pause(True)
