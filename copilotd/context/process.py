@@ -146,8 +146,10 @@ class ContextProcess:
             os.close(index)
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
         self._send(self._begin)
-        for said in (*self._folders.values(), *self._buffers.values()):
-            self._send(said)
+        for folders in self._folders.values():
+            self._send(folders)
+        for buffer in self._buffers.values():
+            self._send(buffer)
         self._listening = asyncio.create_task(self._listen(reader, self._process))
 
     def _send(self, message: ToContext) -> None:
