@@ -6,6 +6,7 @@ import time
 from collections.abc import Hashable, Sequence
 from statistics import median
 
+import torch
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -83,3 +84,14 @@ def timed(
     if len(rounds) < 2:
         return generation, 0.0
     return generation, sum(count for _, count in rounds[1:]) / (rounds[-1][0] - rounds[0][0])
+
+
+def read_bandwidth(device: str) -> float:
+    """Bytes per second at which the device reads its memory, the best of a few passes over 256 MB."""
+    block = torch.ones(64 * 1024 * 1024, device=device)
+    fastest = float("inf")
+    for _ in range(4):
+        started = time.perf_counter()
+        float(block.sum())
+        fastest = min(fastest, time.perf_counter() - started)
+    return block.nbytes / fastest

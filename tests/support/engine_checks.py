@@ -314,7 +314,11 @@ def check_draft_keeps_up() -> None:
 
 
 def check_cache(
-    runner: Runner, cache: Cache, sequence: list[int], equal: Callable[[torch.Tensor, torch.Tensor], bool]
+    runner: Runner,
+    cache: Cache,
+    sequence: list[int],
+    equal: Callable[[torch.Tensor, torch.Tensor], bool],
+    name: str = "",
 ) -> None:
     """The cache holds a prefix of the sequence, and what it gives next is what a fresh one gives."""
     assert cache.ids == sequence[: len(cache.ids)]
@@ -326,4 +330,4 @@ def check_cache(
     warm = runner.step(cache, probe[: runner.chunk], rows=1)
     cache.truncate(length)
     cold = runner.step(fresh, probe[: runner.chunk], rows=1)
-    assert equal(warm, cold)
+    assert equal(warm, cold), name
