@@ -58,6 +58,7 @@ class TokenizerVocabulary:
                     f"{where}: its tokens are not byte-level; copilotd reads byte-level BPE tokenizers "
                     "(Qwen, Llama 3, StarCoder, DeepSeek): choose such a model"
                 ) from None
+        self._markers = {index: content for content, index in markers.items()}
         self.control = frozenset(index for index, text in enumerate(self._bytes) if not text)
         self.fim = _fim(markers)
         self.begin = _begin(description)
@@ -84,6 +85,10 @@ class TokenizerVocabulary:
 
     def token_bytes(self, token: int) -> bytes:
         return self._bytes[token]
+
+    def marker(self, token: int) -> str | None:
+        """The name of a control token, such as <|fim_prefix|>."""
+        return self._markers.get(token)
 
     def decode(self, ids: Sequence[int]) -> str:
         text = b"".join([self._bytes[token] for token in ids])
