@@ -9,7 +9,7 @@ from copilotd.daemon.process import serve
 
 if TYPE_CHECKING:  # loaded on the engine thread, when the socket answers already
     from copilotd.backends.base import Backend, Progress
-    from copilotd.config import Settings
+    from copilotd.config import DaemonSettings, Settings
     from copilotd.daemon.loading import Completes
 
 HELP = "be the resident daemon (fronts start it by themselves)"
@@ -29,7 +29,7 @@ def _backend(settings: Settings, progress: Progress) -> Backend:
     return LocalBackend.load(settings, progress)
 
 
-def _completer(backend: Backend) -> Completes:
+def _completer(backend: Backend, settings: DaemonSettings) -> Completes:
     from copilotd.completion.completer import Completer
 
-    return Completer(backend)
+    return Completer(backend, settings)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from copilotd import wire
+from copilotd.completion.ask import Completion, Suggestion
 from copilotd.config import Loaded
 from copilotd.daemon.loading import ModelState
 from copilotd.daemon.scheduler import Job
@@ -18,6 +21,8 @@ class Connection:
         """None before Hello, and for commands"""
         self.asked: dict[int, Job] = {}
         """requests that still want their one answer"""
+        self.shown: dict[str, Suggestion] = {}
+        """what was answered last, by item id"""
         self.waits_for: tuple[str, ...] = ()
         """states of the models that end a command's waiting"""
         self._writer = writer
@@ -34,6 +39,22 @@ class Connection:
         self._writer.write(wire.frame(message))
         if self._writer.transport.get_write_buffer_size() > wire.MAX_FRAME:
             self._writer.transport.abort()
+
+    def answer(self, job: Job, completion: Completion) -> None:
+        self.shown = {
+            f"{self.client}.{job.id}.{number}": suggestion
+            for number, suggestion in enumerate(completion.suggestions)
+        }
+        items = tuple(wire.Item(item, s.start, s.end, s.text) for item, s in self.shown.items())
+        self.send(
+            wire.Answer(
+                job.id,
+                items,
+                outcome="answered" if items else "empty",
+                reason=completion.reason,
+                explanation=msgspec.msgpack.encode(completion.explanation) if job.explain else None,
+            )
+        )
 
     def tell(self, models: ModelState) -> None:
         """The state of the models as this peer is to see it, and what it has not been told of it yet."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from copilotd.completion.ask import Completion
 from copilotd.daemon.loading import Models, is_lost_device, is_out_of_memory
 from copilotd.daemon.log import log, place
 from copilotd.daemon.scheduler import Job, Scheduler
+
+R = TypeVar("R")
 
 
 class Engine(threading.Thread):
@@ -31,6 +34,7 @@ class Engine(threading.Thread):
         self._models = models
         self._finished = finished
         self._lost = lost
+        self._device_lost = False
 
     def run(self) -> None:
         try:
@@ -41,7 +45,7 @@ class Engine(threading.Thread):
 
     def _work(self) -> None:
         idle_work = False
-        while True:
+        while not self._device_lost:
             work = self._scheduler.take(wait=not idle_work)
             if isinstance(work, Job):
                 self._finished(work, self._complete(work))
@@ -51,8 +55,8 @@ class Engine(threading.Thread):
             elif self._scheduler.closed:
                 return
             else:
-                idle_work = False
-                self._guard(self._idle)
+                idle_work = bool(self._guard(self._idle))
+        self._lost()
 
     def _complete(self, job: Job) -> Completion | str:
         completer = self._models.completer
@@ -68,15 +72,16 @@ class Engine(threading.Thread):
         latency = job.ask.settings.max_latency_ms / 1000
         return max(job.arrived + latency, time.monotonic() + latency / 4) if latency else None
 
-    def _idle(self) -> None:
-        if self._models.completer is not None:
-            self._models.completer.idle(self._scheduler.busy)
+    def _idle(self) -> bool:
+        completer = self._models.completer
+        return completer is not None and completer.idle(self._scheduler.busy)
 
-    def _guard(self, work: Callable[[], None]) -> None:
+    def _guard(self, work: Callable[[], R]) -> R | None:
         try:
-            work()
+            return work()
         except Exception as error:
             self._failed(error)
+            return None
 
     def _failed(self, error: Exception) -> str:
         """Deal with what the models threw; the word that `status` counts."""
@@ -85,6 +90,6 @@ class Engine(threading.Thread):
             self._models.give_back()
             return "memory"
         if is_lost_device(error):
-            self._lost()
+            self._device_lost = True
             return "device"
         return "error"

@@ -16,8 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from copilotd.backends.base import Backend, BackendError, Description, Progress
-from copilotd.completion.ask import Ask, Completion
-from copilotd.config import Settings
+from copilotd.completion.ask import Ask, Completion, Suggestion
+from copilotd.config import DaemonSettings, Settings
 from copilotd.daemon.log import log, place
 from copilotd.engine.generation import Cancelled
 from copilotd.wire import Notice
@@ -35,8 +35,12 @@ class Completes(Protocol):
         """`deadline` is a time of `time.monotonic`; what is decoded by then is answered."""
         ...
 
-    def idle(self, cancelled: Cancelled) -> None:
-        """Work ahead while nobody waits; returns when there is nothing left to do, or when cancelled."""
+    def idle(self, cancelled: Cancelled) -> bool:
+        """One piece of work ahead while nobody waits; False when nothing is left to do."""
+        ...
+
+    def accepted(self, client: str, suggestion: Suggestion) -> None:
+        """The person took this, or this beginning of it."""
         ...
 
     def close_document(self, client: str, uri: str) -> None: ...
@@ -44,7 +48,7 @@ class Completes(Protocol):
     def close_client(self, client: str) -> None: ...
 
 
-MakeCompleter: TypeAlias = Callable[[Backend], Completes]
+MakeCompleter: TypeAlias = Callable[[Backend, DaemonSettings], Completes]
 
 
 class ModelState(Struct, frozen=True, kw_only=True):
@@ -105,7 +109,7 @@ class Models:
             self.fail(f"copilotd cannot complete: {_reason(error)}")
         else:
             log.info("loaded %s in %.1f s", backend.name, time.monotonic() - started)
-            self._take(backend)
+            self._take(backend, settings)
 
     def free(self) -> None:
         """Let the models go, at once."""
@@ -130,9 +134,9 @@ class Models:
                 "then run `copilotd reload`"
             )
 
-    def _take(self, backend: Backend) -> None:
+    def _take(self, backend: Backend, settings: Settings) -> None:
         self._backend = backend
-        self.completer = self._make_completer(backend)
+        self.completer = self._make_completer(backend, settings.daemon)
         description = backend.describe()
         notices = tuple(Notice("warning", remark) for remark in description.remarks)
         self._set(ModelState(state="ready", name=backend.name, device=description.device, notices=notices))

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Literal, ParamSpec
 
 import msgspec
+from msgspec.structs import replace
 
 from copilotd import wire
-from copilotd.completion.ask import Completion
+from copilotd.completion.ask import Completion, Suggestion
 from copilotd.config import Loaded, SettingsError
 from copilotd.daemon import platform
 from copilotd.daemon.address import Address
@@ -119,7 +120,6 @@ class Daemon:
             return
         self._connected_ever += 1
         connection = Connection(f"c{self._connected_ever}", writer)
-        self._connections[connection.client] = connection
         try:
             async with asyncio.timeout(HELLO_S):
                 hello = wire.from_front(await wire.read_frame(reader))
@@ -137,12 +137,13 @@ class Daemon:
         if not isinstance(hello, wire.Hello):
             raise wire.FrameError("the first message is not Hello")
         connection.send(wire.Welcome(self._version, os.getpid()))
+        self._connections[connection.client] = connection
         if hello.role == "editor":
             connection.begin(hello.editor, self._configured)
         connection.tell(self._state)
 
     def _disconnected(self, connection: Connection) -> None:
-        del self._connections[connection.client]
+        self._connections.pop(connection.client, None)
         connection.close()
         self._scheduler.leave(connection.client)
         if connection.session is not None:
@@ -186,7 +187,7 @@ class Daemon:
                 session.paused = message.paused
                 connection.tell(self._state)
             case wire.Accepted():
-                self._counts.requests.accepted += 1
+                self._accepted(connection, message)
             case wire.Saved():
                 pass  # of use to the workspace's index only
             case wire.Hello():
@@ -215,6 +216,16 @@ class Daemon:
         if self._state.state == "unloaded":
             self._load()
         return "failed" if self._state.state == "failed" else "loading"
+
+    def _accepted(self, connection: Connection, message: wire.Accepted) -> None:
+        self._counts.requests.accepted += 1
+        if suggestion := connection.shown.get(message.item):
+            taken = replace(suggestion, text=suggestion.text[: message.length])
+            self._scheduler.call(partial(self._tell_accepted, connection.client, taken))
+
+    def _tell_accepted(self, client: str, suggestion: Suggestion) -> None:
+        if self._models.completer is not None:
+            self._models.completer.accepted(client, suggestion)
 
     def _end(self, jobs: Iterable[Job], outcome: Literal["cancelled", "superseded"]) -> None:
         """Answer at once; the engine lets the job go within a step."""
@@ -337,7 +348,7 @@ class Daemon:
         self._counts.worked(outcome)
         if connection is not None:
             self._counts.answered(outcome)
-            connection.send(_answer(job, outcome))
+            connection.answer(job, outcome)
 
     def _device_lost(self) -> None:
         """Nothing works any more until a new process takes the device; the fronts start one."""
@@ -381,21 +392,6 @@ class Daemon:
                 log.error("cannot listen anew: %s", error)
                 self._stop.set()
         return server
-
-
-def _answer(job: Job, completion: Completion) -> wire.Answer:
-    items = tuple(
-        wire.Item(f"{job.client}.{job.id}.{n}", suggestion.start, suggestion.end, suggestion.text)
-        for n, suggestion in enumerate(completion.suggestions)
-    )
-    explanation = msgspec.msgpack.encode(completion.explanation) if job.explain else None
-    return wire.Answer(
-        job.id,
-        items,
-        outcome="answered" if items else "empty",
-        reason=completion.reason,
-        explanation=explanation,
-    )
 
 
 def _log_exception(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:

@@ -41,7 +41,10 @@ class PlainCompleter:
         suggestions = [Suggestion(ask.offset, ask.offset, text)] if text else []
         return Completion(suggestions, "" if text else "nothing", explanation)
 
-    def idle(self, cancelled: Cancelled) -> None:
+    def idle(self, cancelled: Cancelled) -> bool:
+        return False
+
+    def accepted(self, client: str, suggestion: Suggestion) -> None:
         pass
 
     def close_document(self, client: str, uri: str) -> None:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 from copilotd.backends.base import Backend
+from copilotd.completion.completer import Completer
+from copilotd.config import DaemonSettings
 from copilotd.daemon.loading import Completes
 from copilotd.daemon.process import serve
 from tests.support.plain_completer import PlainCompleter
@@ -17,14 +19,8 @@ version = options.pop("version", "9999")
 plain = options.pop("plain", False)
 
 
-def make_completer(backend: Backend) -> Completes:
-    if plain:
-        return PlainCompleter(backend)
-    try:
-        from copilotd.completion.completer import Completer
-    except ImportError:
-        return PlainCompleter(backend)
-    return Completer(backend)
+def make_completer(backend: Backend, settings: DaemonSettings) -> Completes:
+    return PlainCompleter(backend) if plain else Completer(backend, settings)
 
 
 sys.exit(serve(make_scripted(options, records), make_completer, version=version, detach=detach))
