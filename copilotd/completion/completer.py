@@ -326,8 +326,8 @@ class Completer:
 
     def _kept(self, layout: Layout, typed: list[int]) -> int:
         """How many of the typed text's ids go into the prompt, which is never empty if it need not be."""
-        kept = stable_length(typed, self._vocabulary, self._prompts.encoder.line_starts_stable)
-        return kept if layout.head else max(kept, min(1, len(typed)))
+        stable = self._prompts.encoder.line_starts_stable
+        return stable_length(typed, self._vocabulary, stable, least=0 if layout.head else 1)
 
     # ---- idle work -----------------------------------------------------------------------------------------
 
@@ -370,7 +370,7 @@ class Completer:
         document.layouts[new.slot] = new
         request = self._warm_request(ask, new)
         document.prompts[new.slot] = list(request.prompt)
-        if self._backend.warm(request, cancelled):
+        if self._backend.warm(request, cancelled) or not cancelled():
             document.current = new.slot
             document.surrounded, document.warmed = False, True
         else:
@@ -391,7 +391,8 @@ class Completer:
         layout = document.layouts.get(document.current)
         if layout is None or document.warmed:
             return False
-        document.warmed = self._backend.warm(self._warm_request(document.ask, layout), cancelled)
+        warm = self._backend.warm(self._warm_request(document.ask, layout), cancelled)
+        document.warmed = warm or not cancelled()
         return True
 
     def _warm_request(self, ask: Ask, layout: Layout) -> GenerationRequest:

@@ -46,22 +46,29 @@ def kind(character: str) -> Kind:
     return "digit" if character.isnumeric() else "mark"
 
 
-def stable_length(ids: Sequence[int], vocabulary: Vocabulary, line_starts_stable: bool) -> int:
-    """How many of the typed text's ids stay as they are whatever is typed next; always fewer than all."""
+def stable_length(
+    ids: Sequence[int], vocabulary: Vocabulary, line_starts_stable: bool, least: int = 0
+) -> int:
+    """How many of the typed text's ids stay as they are whatever is typed next.
+
+    Fewer than all, unless `least` (0 or 1) asks for a prompt of its own and there is no other boundary.
+    """
     dropped = b""
-    aligned = None
+    nearest = farthest = None
     for kept in range(len(ids) - 1, 0, -1):
         dropped = vocabulary.token_bytes(ids[kept]) + dropped
-        if len(dropped) > MOST_BYTES and aligned is not None:
-            return aligned
+        if len(dropped) > MOST_BYTES and nearest is not None:
+            return nearest
         before, after = _around(ids, kept, vocabulary, dropped)
         if not after or unicodedata.combining(after):
             continue
-        if aligned is None:
-            aligned = kept
+        farthest = kept
+        nearest = nearest or kept
         if _is_stable(before, after, dropped, line_starts_stable):
             return kept
-    return 0
+    if not least:
+        return 0
+    return farthest or len(ids)
 
 
 def _around(ids: Sequence[int], kept: int, vocabulary: Vocabulary, dropped: bytes) -> tuple[str, str]:

@@ -57,6 +57,9 @@ def test_never_all_is_kept_and_a_blob_is_not_dropped_whole(
         kept = stable_length(ids, vocabulary, vocabulary is not gpt2_like)
         assert kept < len(ids)
         bytes_of(vocabulary, ids[:kept]).decode()  # no cut within a character
+        kept = stable_length(ids, vocabulary, vocabulary is not gpt2_like, least=1)
+        assert kept >= 1
+        bytes_of(vocabulary, ids[:kept]).decode()
     blob = ids = qwen_like.encode("x" * 500)
     kept = stable_length(blob, qwen_like, True)
     assert len(bytes_of(qwen_like, ids[kept:])) <= MOST_BYTES + 16

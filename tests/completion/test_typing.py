@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from itertools import pairwise
 
 import pytest
 
@@ -164,3 +165,28 @@ def test_closers_typed_over_are_told_to_the_model_in_idle_time(qwen_like: Tokeni
     prompt, fim = list(backend.requests[-1].prompt), qwen_like.fim
     assert fim is not None
     assert qwen_like.decode(prompt[prompt.index(fim.suffix) + 1 : prompt.index(fim.middle)]) == BELOW
+
+
+def test_the_window_moves_by_quarters(qwen_like: TokenizerVocabulary) -> None:
+    typist = Typist("".join(f"name_{i} = {i}\n" for i in range(800)) + "‸" + BELOW)
+    backend = CountingBackend("§", qwen_like, context_tokens=4096)
+    completer = Completer(backend)
+    fim = qwen_like.fim
+    assert fim is not None
+    starts = []
+    for round_ in range(12):
+        for i in range(22):
+            typist.insert(f"x_{round_}_{i} = {i}\n")
+        typist.insert("y")
+        completer.complete(typist.ask(), never, None)
+        while completer.idle(never):
+            pass
+        prompt = list(backend.warmed[-1].prompt)
+        prefix = qwen_like.decode(prompt[prompt.index(fim.prefix) + 1 : prompt.index(fim.suffix)])
+        assert prefix
+        starts.append(typist.text.index(prefix))
+        assert typist.text[starts[-1] - 1] == "\n"
+    moves = [b - a for a, b in pairwise(starts)]
+    tokens = [qwen_like.encode(typist.text[a:b]) for a, b in pairwise(starts)]
+    assert 1 <= sum(move > 0 for move in moves) <= len(moves) // 2
+    assert all(len(ids) >= 400 for ids in tokens if ids)
