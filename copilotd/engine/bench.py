@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
-from statistics import median
+from collections.abc import Sequence
 
 import torch
 from msgspec import Struct
 from msgspec.structs import replace
 
 from copilotd.engine.engine import Engine
-from copilotd.engine.generation import Counters, Generation, GenerationRequest, Speculation
+from copilotd.engine.generation import Counters, Generation, GenerationRequest
 
 
 class Decoding(Struct, frozen=True):
-    """Speeds are of the ids after a prompt's first, which belongs to the prefill; medians over prompts."""
+    """Speeds are of the ids after a prompt's first round, which belongs to the prefill, over all prompts."""
 
     plain_tokens_per_s: float
     speculative_tokens_per_s: float
@@ -33,57 +32,61 @@ class Decoding(Struct, frozen=True):
     """the speedup that free drafts, all accepted, would have: max over M of M t(1) / t(M)"""
 
 
-def decode(engine: Engine, requests: Sequence[GenerationRequest]) -> Decoding:
-    """Each request plain and speculating, in turn, with prompts prefilled and a warm draft model.
+class Timing:
+    """Ids written after the first round, and the seconds they took."""
 
-    Raises ValueError when no prompt gave at least two ids.
+    def __init__(self) -> None:
+        self.ids = 0
+        self.seconds = 0.0
+
+    def run(self, engine: Engine, request: GenerationRequest) -> Generation:
+        rounds: list[tuple[float, int]] = []
+
+        def emit(ids: Sequence[int]) -> bool:
+            rounds.append((time.perf_counter(), len(ids)))
+            return False
+
+        generation = engine.generate(request, lambda: False, emit)
+        if rounds:
+            self.ids += sum(count for _, count in rounds[1:])
+            self.seconds += rounds[-1][0] - rounds[0][0]
+        return generation
+
+    @property
+    def per_second(self) -> float:
+        return self.ids / self.seconds if self.seconds else 0.0
+
+
+def decode(engine: Engine, requests: Sequence[GenerationRequest]) -> Decoding:
+    """Each request plain and then speculating, with a warm draft model and caches apart.
+
+    Raises ValueError when no prompt gave enough ids to time.
     """
-    plain: list[float] = []
-    speculative: list[float] = []
+    plain, speculative = Timing(), Timing()
     counters = Counters()
     identical = True
     for request in requests:
-        off, off_speed = timed(engine, request, "off", "plain")
-        on, on_speed = timed(engine, request, "auto", "speculative")
+        off = plain.run(engine, replace(request, speculation="off", slot=("bench", "plain")))
+        request = replace(request, speculation="auto", slot=("bench", "speculative"))
+        engine.warm_draft(request, lambda: False)
+        on = speculative.run(engine, request)
+        counters.add(on.counters)
         identical &= off.ids == on.ids
-        if off_speed and on_speed:
-            plain.append(off_speed)
-            speculative.append(on_speed)
-            counters.add(on.counters)
-    if not plain:
+    if not plain.seconds or not speculative.seconds:
         raise ValueError("no prompt gave an answer long enough to time")
-    step_ms = {str(rows): ms for rows, ms in engine.costs.target}
     drafted, accepted = sum(counters.drafted.values()), sum(counters.accepted.values())
+    costs = engine.costs
     return Decoding(
-        plain_tokens_per_s=median(plain),
-        speculative_tokens_per_s=median(speculative),
-        speedup=median(s / p for s, p in zip(speculative, plain, strict=True)),
+        plain_tokens_per_s=plain.per_second,
+        speculative_tokens_per_s=speculative.per_second,
+        speedup=speculative.per_second / plain.per_second,
         acceptance=accepted / drafted if drafted else 0.0,
         tokens_per_step=1.0 + accepted / counters.target_steps,
         identical=identical,
-        step_ms=step_ms,
-        draft_step_ms=engine.costs.draft_ms(1) if engine.costs.draft else 0.0,
-        ceiling=max(rows * step_ms["1"] / ms for rows, ms in engine.costs.target),
+        step_ms={str(rows): ms for rows, ms in costs.target},
+        draft_step_ms=costs.draft_ms(1) if costs.draft else 0.0,
+        ceiling=max(rows * costs.target_ms(1) / ms for rows, ms in costs.target),
     )
-
-
-def timed(
-    engine: Engine, request: GenerationRequest, speculation: Speculation, slot: Hashable
-) -> tuple[Generation, float]:
-    """The generation and its ids per second after the first round; 0 when it had no second."""
-    request = replace(request, speculation=speculation, slot=("bench", slot))
-    if speculation != "off":
-        engine.warm_draft(request, lambda: False)
-    rounds: list[tuple[float, int]] = []
-
-    def emit(ids: Sequence[int]) -> bool:
-        rounds.append((time.perf_counter(), len(ids)))
-        return False
-
-    generation = engine.generate(request, lambda: False, emit)
-    if len(rounds) < 2:
-        return generation, 0.0
-    return generation, sum(count for _, count in rounds[1:]) / (rounds[-1][0] - rounds[0][0])
 
 
 def read_bandwidth(device: str) -> float:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Sequence
 from statistics import median
+
+import torch
 
 from copilotd.engine.policy import Costs
 from copilotd.engine.runner import Cache, Runner
@@ -13,6 +17,8 @@ CONTEXT = 128
 """ids in the cache while steps are measured"""
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 64)
 REPEATS = 5
+NEAR = 1.1
+"""A number of threads is worth it when it is faster than fewer by this factor."""
 BUDGET_S = 0.4
 """Seconds for one model, unless measuring every width once takes longer."""
 
@@ -81,3 +87,21 @@ def prefill_tokens_per_s(runner: Runner) -> float:
         best = max(best, rows / (time.perf_counter() - started))
         cache.truncate(0)
     return best
+
+
+def fastest_threads(runner: Runner) -> int:
+    """How many torch threads make a plain step fastest at this moment; among near equals the fewest.
+
+    On a busy machine, where all threads wait for the slowest, that is fewer than it has cores. The number
+    that was set is set again.
+    """
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    before = torch.get_num_threads()
+    cache = context(runner, 1)
+    times: dict[int, float] = {}
+    for threads in sorted({1, max(1, cores // 2), max(1, cores - 1), cores}):
+        torch.set_num_threads(threads)
+        timed_step(runner, cache, 1)
+        times[threads] = median(timed_step(runner, cache, 1) for _ in range(REPEATS))
+    torch.set_num_threads(before)
+    return min(threads for threads, ms in times.items() if ms <= min(times.values()) * NEAR)

@@ -39,6 +39,8 @@ class Pair(Struct, kw_only=True):
     device: str
     memory_bytes: int
     """of the weights"""
+    bytes_per_token: int
+    """of weights that a plain step of the target reads"""
     identity: Identity
     warnings: list[str] = field(default_factory=list)
     """for the person, each said once"""
@@ -58,6 +60,7 @@ class Model(Struct, kw_only=True):
     name: str
     quantisation: Quantisation
     memory_bytes: int
+    bytes_per_token: int
 
 
 class Place(Struct, frozen=True):
@@ -86,6 +89,7 @@ def load_pair(settings: DaemonSettings, progress: Progress) -> Pair:
         quantisation=target.quantisation,
         device=str(device),
         memory_bytes=target.memory_bytes + (draft.memory_bytes if draft else 0),
+        bytes_per_token=target.bytes_per_token,
         identity=self_test(target.runner),
         warnings=warnings,
     )
@@ -109,6 +113,7 @@ def load_model(
                 name=place.name,
                 quantisation="fp32" if device.type == "cpu" else "bf16",
                 memory_bytes=foreign.nbytes,
+                bytes_per_token=foreign.nbytes,
             )
         quantisation = _quantisation(settings, configuration, device)
         reader = _Reader(checkpoint, configuration, place, quantisation, device)
@@ -119,12 +124,14 @@ def load_model(
         if "allocate memory" not in str(error):  # how torch says it on the CPU
             raise
         raise _out_of_memory(place, device) from None
+    products = sum(product.nbytes for product in decoder.products)
     return Model(
         runner=DecoderRunner(decoder, entries, fixed_rows=rows, device=str(device)),
         vocabulary=vocabulary,
         name=place.name,
         quantisation=quantisation,
-        memory_bytes=sum(product.nbytes for product in decoder.products) + decoder.embedding.table.nbytes,
+        memory_bytes=products + decoder.embedding.table.nbytes,
+        bytes_per_token=products,
     )
 
 

@@ -1,0 +1,146 @@
+"""The backend of a machine's own: a pair of models in this process."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from msgspec.structs import replace
+
+from copilotd.backends.base import BackendError, Description, Identity, Progress
+from copilotd.config import DaemonSettings, Settings
+from copilotd.engine.calibration import fastest_threads, prefill_tokens_per_s
+from copilotd.engine.engine import Engine
+from copilotd.engine.generation import Cancelled, Emit, Generation, GenerationRequest
+from copilotd.engine.policy import Costs
+from copilotd.models.errors import ModelError
+from copilotd.models.load import Pair, load_pair
+from copilotd.models.vocabulary import Vocabulary
+
+TIMED_PREFILL = 32
+"""Prompts shorter than this say little about the prefill speed."""
+
+
+class OutOfMemoryError(BackendError):
+    """The device has no memory left; named as torch's own, so that whoever looks for that finds it."""
+
+
+class LocalBackend:
+    """Implements `Backend` on a loaded pair. Everything but `describe` runs on one thread."""
+
+    def __init__(self, pair: Pair, settings: DaemonSettings, costs: Costs | None = None) -> None:
+        """Measures threads and step costs, unless they are given. Raises BackendError."""
+        self.vocabulary: Vocabulary = pair.vocabulary
+        self.name = " ".join(
+            [f"{pair.target_name} + {pair.draft_name or 'no draft'},", f"{pair.quantisation}, {pair.device}"]
+        )
+        self.bytes_per_token = pair.bytes_per_token
+        """of weights that a target step reads"""
+        self._description = Description(
+            target=pair.target_name,
+            draft=pair.draft_name or "",
+            quantisation=pair.quantisation,
+            device=pair.device,
+            identity=Identity(speculation=pair.identity.speculation, cache=pair.identity.cache),
+            remarks=tuple(pair.warnings),
+        )
+        with _said():
+            if pair.device == "cpu":
+                torch.set_num_threads(settings.threads or fastest_threads(pair.target))
+            self.prefill_tokens_per_s = prefill_tokens_per_s(pair.target)
+            self._engine: Engine | None = Engine(
+                pair.target,
+                pair.draft,
+                context_tokens=settings.context_tokens,
+                max_draft_tokens=settings.max_draft_tokens,
+                kv_budget=kv_budget(pair.device),
+                costs=costs,
+            )
+            self.context_tokens = self.engine.context_tokens
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            raise BackendError("the models are unloaded: run `copilotd reload`")
+        return self._engine
+
+    @classmethod
+    def load(cls, settings: Settings, progress: Progress) -> LocalBackend:
+        """The pair that the settings name. Raises BackendError, or what `progress` raises to end the load."""
+        with _said():
+            return cls(load_pair(settings.daemon, progress), settings.daemon)
+
+    def generate(self, request: GenerationRequest, cancelled: Cancelled, emit: Emit) -> Generation:
+        with _said():
+            generation = self.engine.generate(request, cancelled, emit)
+        counters = generation.counters
+        if generation.ids and counters.prefill_tokens >= TIMED_PREFILL:
+            seen = counters.prefill_tokens / counters.prefill_ms * 1e3
+            self.prefill_tokens_per_s += (seen - self.prefill_tokens_per_s) / 4
+        return generation
+
+    def warm(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
+        with _said():
+            return self.engine.warm(request, cancelled)
+
+    def describe(self) -> Description:
+        engine = self._engine
+        return replace(self._description, kv_bytes=engine.kv_bytes if engine is not None else 0)
+
+    def shrink(self) -> bool:
+        given = self.engine.shrink()
+        _collect()
+        return given
+
+    def close(self) -> None:
+        """The models go; only `describe` may be asked afterwards."""
+        self._engine = None
+        _collect()
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """What torch raises, as an error that says what to do. A lost CUDA device stays what it is: only a new
+    process helps, and the daemon starts one."""
+    try:
+        yield
+    except ModelError as error:
+        raise BackendError(str(error)) from error
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise _out_of_memory() from error
+    except torch.AcceleratorError:
+        raise
+    except RuntimeError as error:
+        if "allocate memory" in str(error):  # how torch says it on a CPU
+            raise _out_of_memory() from error
+        if str(error).startswith("CUDA error"):
+            raise
+        raise BackendError(
+            f"the model could not be run ({type(error).__name__} in torch): run `copilotd reload`; "
+            "if it comes again, try another quantisation or device"
+        ) from error
+
+
+def _out_of_memory() -> OutOfMemoryError:
+    return OutOfMemoryError(
+        "not enough memory for the model: choose a smaller model, quantisation nf4 or int8, or fewer "
+        "context_tokens, or close other programs; then run `copilotd reload`"
+    )
+
+
+def _collect() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def kv_budget(device: str) -> int:
+    """Bytes for the caches of one model: a quarter of a GPU's free memory; elsewhere an eighth of the
+    machine's, 1 GiB at most."""
+    if device.startswith("cuda"):
+        free, _ = torch.cuda.mem_get_info(torch.device(device))
+        return free // 4
+    return min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8, 1 << 30)
