@@ -76,7 +76,9 @@ def without_licence(text: str) -> str:
     return text
 
 
-_GENERATED = re.compile(r"generated (?:by|from|file)|do not (?:edit|modify)|@generated|sourceMappingURL", re.I)
+_GENERATED = re.compile(
+    r"generated (?:by|from|file)|do not (?:edit|modify)|@generated|sourceMappingURL", re.I
+)
 _SECRET = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36}|\bxox[abp]-[0-9A-Za-z-]{10}"
     r"|\b[sr]k_live_[0-9A-Za-z]{16}|\bAIza[0-9A-Za-z_-]{35}|\beyJ[\w-]{20,}\.eyJ[\w-]{20,}\.|\bnpm_[A-Za-z0-9]{36}"

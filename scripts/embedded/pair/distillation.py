@@ -20,7 +20,7 @@ OWN_BATCH = 64
 class TeacherLoss(torch.autograd.Function):
     """Mean cross entropy of the draft's law against the target's, a slice of rows at a time."""
 
-    SLICE = 1024
+    SLICE = 512
 
     @staticmethod
     def forward(ctx, hidden: Tensor, head: Tensor, teacher: Tensor, teacher_head: Tensor) -> Tensor:  # type: ignore[no-untyped-def, override]
@@ -29,10 +29,10 @@ class TeacherLoss(torch.autograd.Function):
         d_hidden, d_head = torch.empty_like(hidden), torch.zeros(head.shape, dtype=torch.float32)
         for i in range(0, hidden.shape[0], TeacherLoss.SLICE):
             h, t = hidden[i : i + TeacherLoss.SLICE], teacher[i : i + TeacherLoss.SLICE]
-            p = torch.softmax((t @ teacher_head.T).float(), dim=-1)
-            logq = torch.log_softmax((h @ head.T).float(), dim=-1)
-            total -= (p * logq).sum()
-            gradient = ((logq.exp_() - p) / hidden.shape[0]).to(h.dtype)
+            p = torch.softmax(t @ teacher_head.T, dim=-1, dtype=torch.float32)
+            q = torch.softmax(h @ head.T, dim=-1, dtype=torch.float32)
+            total -= (p * q.clamp(min=1e-30).log()).sum()
+            gradient = ((q - p) / hidden.shape[0]).to(h.dtype)
             d_hidden[i : i + TeacherLoss.SLICE] = gradient @ head
             d_head += gradient.T @ h
         ctx.save_for_backward(d_hidden, d_head)
@@ -69,9 +69,8 @@ def _own_rows(teacher: Qwen2, sampler: RowSampler, recipe: Recipe, folder: Path)
     """int16 [N, length]: prompts the target went on from."""
     place = folder / "own.pt"
     if not place.exists():
-        length = max(length for _, length in recipe.draft_schedule.row_tokens)
-        schedule = recipe.draft_schedule
-        count = min(recipe.own_rows, int(recipe.own_share * schedule.tokens / length))
+        length = recipe.draft_schedule.longest_row
+        count = min(recipe.own_rows, int(recipe.own_share * recipe.draft_schedule.tokens / length))
         folder.mkdir(parents=True, exist_ok=True)
         rows = torch.cat(list(_written(teacher, sampler, recipe.seed, count, length)))
         torch.save(rows.short(), place)

@@ -172,29 +172,26 @@ class HeadLoss(torch.autograd.Function):
     The gradients are made on the way, since the logits are at hand; `backward` only scales them.
     """
 
-    SLICE = 1024
+    SLICE = 512
 
     @staticmethod
     def forward(ctx, hidden: Tensor, head: Tensor, targets: Tensor) -> Tensor:  # type: ignore[no-untyped-def, override]
-        """hidden: [N, hidden] bf16, head: [vocabulary, hidden] bf16, targets: [N], -1 where none"""
-        counted = (targets >= 0).sum().clamp(min=1)
+        """hidden: [N, hidden] bf16, head: [vocabulary, hidden] bf16, targets: int64 [N]"""
+        n = hidden.shape[0]
         total = torch.zeros((), dtype=torch.float32)
         d_hidden, d_head = torch.empty_like(hidden), torch.zeros(head.shape, dtype=torch.float32)
-        for i in range(0, hidden.shape[0], HeadLoss.SLICE):
-            h, y = hidden[i : i + HeadLoss.SLICE], targets[i : i + HeadLoss.SLICE]
-            known = (y >= 0).unsqueeze(1)
-            picked = y.clamp(min=0).unsqueeze(1)
-            logp = torch.log_softmax((h @ head.T).float(), dim=-1)
-            total -= (logp.gather(1, picked) * known).sum()
-            gradient = logp.exp_()
-            gradient.scatter_add_(1, picked, torch.full_like(picked, -1, dtype=torch.float32))
-            gradient = (gradient * (known / counted)).to(h.dtype)
+        for i in range(0, n, HeadLoss.SLICE):
+            h, y = hidden[i : i + HeadLoss.SLICE], targets[i : i + HeadLoss.SLICE].unsqueeze(1)
+            p = torch.softmax(h @ head.T, dim=-1, dtype=torch.float32)
+            total -= p.gather(1, y).clamp_(min=1e-30).log_().sum()
+            p.scatter_add_(1, y, torch.full(y.shape, -1.0))
+            gradient = p.mul_(1 / n).to(h.dtype)
             d_hidden[i : i + HeadLoss.SLICE] = gradient @ head
             d_head += gradient.T @ h
         ctx.save_for_backward(d_hidden, d_head)
-        return total / counted
+        return total / n
 
     @staticmethod
     def backward(ctx, scale: Tensor):  # type: ignore[no-untyped-def, override]
         d_hidden, d_head = ctx.saved_tensors
-        return d_hidden * scale, (d_head * scale), None
+        return d_hidden * scale, (d_head * scale).to(d_hidden.dtype), None

@@ -11,6 +11,17 @@ from msgspec import Struct
 from pair.model import Shape
 
 
+class Stage(Struct, frozen=True, kw_only=True):
+    """Short rows and small batches first, long rows and large batches late."""
+
+    start: float
+    """share of the run's tokens from which on it holds"""
+    row: int
+    """tokens"""
+    batch: int
+    """tokens"""
+
+
 class Schedule(Struct, frozen=True, kw_only=True):
     """Warm-up, a plateau, then a linear way down to zero over the last `decay` of all tokens.
 
@@ -18,13 +29,11 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """
 
     tokens: int
-    batch_tokens: int
     warmup: int
     """steps"""
     decay: float
     """share of `tokens`"""
-    row_tokens: list[tuple[float, int]]
-    """(share of the tokens from which on, tokens of a row): short rows first, then long ones"""
+    stages: list[Stage]
     muon_lr: float
     adam_lr: float
     muon_momentum: float = 0.95
@@ -35,8 +44,12 @@ class Schedule(Struct, frozen=True, kw_only=True):
         left = (self.tokens - seen) / max(1.0, self.decay * self.tokens)
         return max(0.0, min(1.0, (step + 1) / self.warmup, left))
 
-    def row_length(self, seen: int) -> int:
-        return next(length for share, length in reversed(self.row_tokens) if seen >= share * self.tokens)
+    def stage(self, seen: int) -> Stage:
+        return next(stage for stage in reversed(self.stages) if seen >= stage.start * self.tokens)
+
+    @property
+    def longest_row(self) -> int:
+        return max(stage.row for stage in self.stages)
 
 
 class Rows(Struct, frozen=True, kw_only=True):

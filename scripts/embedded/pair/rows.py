@@ -37,7 +37,9 @@ class RowSampler:
             self._packages.setdefault(document.package, []).append(document)
         control = {name: tokenizer.token_to_id(f"<|{name}|>") for name in _CONTROL}
         self.end, self._repository, self._file = (control[n] for n in ("endoftext", "repo_name", "file_sep"))
-        self._prefix, self._suffix, self._middle = (control[f"fim_{n}"] for n in ("prefix", "suffix", "middle"))
+        self._prefix, self._suffix, self._middle = (
+            control[f"fim_{n}"] for n in ("prefix", "suffix", "middle")
+        )
 
     def batch(self, seed: int, step: int, rows: int, length: int) -> Tensor:
         """int64 [rows, length + 1], the same for the same arguments."""
@@ -66,26 +68,35 @@ class RowSampler:
     def _example(self, rng: random.Random, room: int) -> list[int]:
         document, at = self._place(rng)
         kind = rng.random()
-        if room >= 96 and kind < self._kinds.fim:
-            return self._fim(rng, document, at, room)
-        if room >= 192 and kind < self._kinds.fim + self._kinds.repository:
-            return self._in_repository(rng, document, at, room)
+        if room >= 128 and kind < self._kinds.fim:
+            header = self._header(rng, document)
+            return header + self._fim(rng, document, at, room - len(header))
+        if room >= 256 and kind < self._kinds.fim + self._kinds.repository:
+            header = self._snippets(rng, document, room // 5) + self._header(rng, document)
+            return header + self._fim(rng, document, at, room - len(header))
         start = document.text.rfind("\n", 0, at) + 1
         ids = self._encode(document.text[start : start + CHARACTERS * room])[:room]
         return [*ids, self.end]
 
-    def _in_repository(self, rng: random.Random, document: Document, at: int, room: int) -> list[int]:
-        """<|repo_name|>name\\n, a snippet or two under their paths, then a hole in the document."""
-        package = document.package.rpartition("/")[2]
-        ids = [self._repository, *self._encode(package + "\n")]
-        for other in rng.sample(self._packages[document.package], k=min(2, len(self._packages[document.package]))):
+    def _header(self, rng: random.Random, document: Document) -> list[int]:
+        """Mostly <|repo_name|>name\n<|file_sep|>path\n, sometimes less, as a prompt may lack either."""
+        header: list[int] = []
+        if rng.random() < 0.6:
+            header += [self._repository, *self._encode(document.package.rpartition("/")[2] + "\n")]
+        if rng.random() < 0.8:
+            header += [self._file, *self._encode(document.path + "\n")[-48:]]
+        return header
+
+    def _snippets(self, rng: random.Random, document: Document, room: int) -> list[int]:
+        """Parts of one or two other files of the package, each under its path."""
+        files = self._packages[document.package]
+        ids: list[int] = []
+        for other in rng.sample(files, k=min(2, len(files))):
             if other is not document:
                 start = other.text.rfind("\n", 0, rng.randrange(len(other.text))) + 1
-                snippet = self._encode(other.text[start : start + CHARACTERS * room // 5])
-                ids += [self._file, *self._encode(other.path + "\n"), *snippet[: room // 5]]
-        if rng.random() < 0.5:
-            ids += [self._file, *self._encode(document.path + "\n")]
-        return ids + self._fim(rng, document, at, room - len(ids))
+                snippet = self._encode(other.text[start : start + CHARACTERS * room])[:room]
+                ids += [self._file, *self._encode(other.path + "\n")[-48:], *snippet]
+        return ids
 
     def _fim(self, rng: random.Random, document: Document, at: int, room: int) -> list[int]:
         """PSM. The middle is what is typed since the anchor and what is still missing, in one."""

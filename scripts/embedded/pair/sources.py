@@ -71,14 +71,18 @@ def fetch(package: Package, folder: Path, debian_suite: str) -> list[Path]:
             _pip(package, place)
         elif package.registry == "npm":
             what = f"{package.name}@{package.version}"
-            _run(["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", str(place), what], place)
+            _run(
+                ["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", str(place), what], place
+            )
         else:
             _apt(package, place, folder / "apt", debian_suite)
         finished.touch()
     archives = sorted(a for a in place.iterdir() if a.suffix != ".dsc" and a.name != ".finished")
     stated = _stated_licence(package, archives)
     if not _agrees(package.licence, stated):
-        raise LicenceError(f"{package.name} {package.version}: {package.licence} expected, it says {stated[:200]!r}")
+        raise LicenceError(
+            f"{package.name} {package.version}: {package.licence} expected, it says {stated[:200]!r}"
+        )
     return archives
 
 

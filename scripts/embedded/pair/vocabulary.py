@@ -42,7 +42,9 @@ def train(texts: Iterable[str], entries: int) -> Tokenizer:
     )
     tokenizer.train_from_iterator(texts, trainer)
     # as in Qwen's own file, only the first three are "special" to libraries that strip on decoding
-    tokenizer.add_tokens([AddedToken(text, normalized=False, special=i < 3) for i, text in enumerate(CONTROL)])
+    tokenizer.add_tokens(
+        [AddedToken(text, normalized=False, special=i < 3) for i, text in enumerate(CONTROL)]
+    )
     return tokenizer
 
 
