@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -165,15 +163,14 @@ def test_two_editors_with_different_text_of_one_file(tmp_path: Path, leaves: str
         b = stack.enter_context(daemon.client())
         begin(b, text("B"))
         if leaves == "killed":
-            holder = subprocess.Popen(
-                [sys.executable, "-c", CLIENT_A, str(daemon.socket)], env=daemon.env, stdout=subprocess.PIPE
-            )
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == b"asked\n"
-            until_started(daemon, 1)
-            os.kill(holder.pid, signal.SIGKILL)
-            holder.wait(10)
-            holder.stdout.close()
+            line = [sys.executable, "-c", CLIENT_A, str(daemon.socket)]
+            with subprocess.Popen(
+                line, env=daemon.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            ) as holder:
+                assert holder.stdout is not None
+                assert holder.stdout.readline() == b"asked\n"
+                until_started(daemon, 1)
+                holder.kill()
         else:
             a = stack.enter_context(daemon.client())
             begin(a, text("A"))
