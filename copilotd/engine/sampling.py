@@ -68,14 +68,36 @@ def distribution(row: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     logits = row.double() / sampling.temperature
     if not 0 < sampling.top_k < len(logits) and sampling.top_p >= 1.0:
         return torch.softmax(logits, 0)
-    ordered, ids = torch.sort(logits, descending=True, stable=True)
     if sampling.top_k:
-        ordered[sampling.top_k :] = -torch.inf
-    kept = torch.softmax(ordered, 0)
-    if sampling.top_p < 1.0:
-        kept[kept.cumsum(0) - kept >= sampling.top_p] = 0.0  # the first is kept: 0 is before it
-        kept /= kept.sum()
-    return torch.zeros_like(kept).scatter_(0, ids, kept)
+        ids = highest(logits, sampling.top_k)
+        kept = torch.softmax(logits[ids], 0)
+    else:
+        ids, kept = nucleus(logits, sampling.top_p)
+    kept[kept.cumsum(0) - kept >= sampling.top_p] = 0.0  # the first is kept: 0 is before it
+    return torch.zeros_like(logits).scatter_(0, ids, kept / kept.sum())
+
+
+def highest(logits: torch.Tensor, count: int) -> torch.Tensor:
+    """The `count` best ids, the best first and the lower first among equals; all if there are fewer."""
+    if count >= len(logits):
+        return torch.sort(logits, descending=True, stable=True).indices
+    least = torch.topk(logits, count).values[-1]
+    ids = (logits >= least).nonzero().flatten()
+    return ids[torch.sort(logits[ids], descending=True, stable=True).indices[:count]]
+
+
+def nucleus(logits: torch.Tensor, top_p: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The best ids that hold top_p of the probability, and maybe some more, with their probabilities.
+
+    A few ids hold it nearly always, and sorting a whole vocabulary takes longer than a step of a model.
+    """
+    total, count = torch.logsumexp(logits, 0), 64
+    while True:
+        ids = highest(logits, count)
+        kept = torch.exp(logits[ids] - total)
+        if len(ids) == len(logits) or kept.sum() >= top_p:
+            return ids, kept
+        count *= 16
 
 
 def log_probability(row: torch.Tensor, token: int) -> float:

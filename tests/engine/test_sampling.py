@@ -36,6 +36,16 @@ def test_the_law_is_the_definition(temperature: float, top_k: int, top_p: float)
     assert law.tolist() == pytest.approx(reference(ROW, sampling), abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    "sampling", [Sampling(temperature=1.0, top_p=0.95), Sampling(temperature=2.0, top_k=300)]
+)
+@pytest.mark.parametrize("scale", [0.0, 0.5, 5.0])
+def test_a_large_vocabulary_has_the_same_law(sampling: Sampling, scale: float) -> None:
+    """Few ids or nearly all hold top_p; with ties everywhere."""
+    row = (torch.randn(3000, generator=torch.Generator().manual_seed(1)) * scale).round(decimals=1)
+    assert distribution(row, sampling).tolist() == pytest.approx(reference(row, sampling), abs=1e-12)
+
+
 def test_the_mask_comes_before_top_k() -> None:
     mask = torch.tensor([True, False, True, False, True])
     law = distribution(masked(ROW[None], [mask])[0], Sampling(temperature=1.0, top_k=2))
