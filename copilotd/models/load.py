@@ -203,7 +203,7 @@ def find(wanted: str) -> Place:
     """The folder of a catalogue name, a hub id or a path. Nothing is fetched. Raises ModelError."""
     path = Path(wanted).expanduser()
     entry = named(wanted)
-    if entry is None and path.is_dir():
+    if wanted and entry is None and path.is_dir():
         return Place(path, path.resolve().name)
     folder = _on_disk(entry) if entry is not None else _hub_folder(wanted)
     if folder is None:

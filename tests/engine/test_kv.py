@@ -1,0 +1,96 @@
+"""The audit of the cache: whatever was done to it, its rows are those of a fresh run."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from copilotd.engine.forward import DecoderRunner
+from copilotd.engine.kv import KvCache
+from tests.support.kernels import holds_here
+from tests.support.tiny_models import HOLDS, runner
+
+
+def rows_of(cache: KvCache) -> torch.Tensor:
+    length = len(cache.ids)
+    return torch.stack(
+        [torch.stack((k[:, :length], v[:, :length])) for k, v in zip(cache.keys, cache.values, strict=True)]
+    )
+
+
+def fresh(model: DecoderRunner, ids: list[int]) -> KvCache:
+    cache = model.new_cache(len(ids))
+    for start in range(0, len(ids), model.chunk):
+        model.step(cache, ids[start : start + model.chunk], 0)
+    return cache
+
+
+@pytest.mark.parametrize("hold", HOLDS)
+@pytest.mark.parametrize("windows", [(None, None), (None, 8)])
+def test_any_sequence_of_appends_and_cuts_leaves_the_rows_of_a_fresh_run(
+    hold: str, windows: tuple[int | None, ...]
+) -> None:
+    holds_here(hold)
+    model = runner(HOLDS[hold], windows=windows)
+    for seed in range(6):
+        rng = random.Random(seed)
+        cache = model.new_cache(600)
+        for _ in range(40):
+            act = rng.random()
+            if act < 0.65:  # decode, verify, or a chunk of a prompt
+                count = min(
+                    rng.choice((1, 1, 2, 5, 9, model.chunk)), model.chunk, cache.capacity - len(cache.ids)
+                )
+                if count:
+                    model.step(cache, [rng.randrange(256) for _ in range(count)], rng.randrange(count + 1))
+            elif act < 0.9:  # a rejected draft
+                cache.truncate(max(0, len(cache.ids) - rng.randrange(6)))
+            else:  # a jump
+                cache.truncate(rng.randrange(len(cache.ids) + 1))
+        expected = rows_of(fresh(model, cache.ids))
+        if model.rows_free:
+            assert torch.equal(rows_of(cache), expected)
+        else:
+            torch.testing.assert_close(rows_of(cache), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_the_audit_can_fail() -> None:
+    model = runner(HOLDS["int8"])
+    cache = model.new_cache(32)
+    model.step(cache, list(range(20)), 0)
+    del cache.ids[10]  # an off-by-one: the rows no longer belong to the ids
+    assert not torch.equal(rows_of(cache), rows_of(fresh(model, cache.ids)))
+
+
+def test_a_cut_costs_nothing_and_cannot_lengthen() -> None:
+    model = runner(HOLDS["int8"])
+    cache = model.new_cache(32)
+    model.step(cache, [1, 2, 3, 4], 0)
+    address = cache.keys[0].data_ptr()
+    cache.truncate(2)
+    assert cache.ids == [1, 2]
+    assert cache.keys[0].data_ptr() == address
+    for length in (3, -1):
+        with pytest.raises(ValueError, match="cannot cut"):
+            cache.truncate(length)
+
+
+@pytest.mark.parametrize("hold", ["int8", "fp32"])
+def test_no_room_is_said_before_anything_is_written(hold: str) -> None:
+    model = runner(HOLDS[hold])
+    cache = model.new_cache(10)
+    model.step(cache, [1] * 8, 0)
+    with pytest.raises(ValueError, match="no room"):
+        model.step(cache, [1, 2, 3], 1)
+    assert len(cache.ids) == 8
+    assert model.step(cache, [1, 2], 1).shape == (1, model.vocabulary)
+
+
+@pytest.mark.parametrize("hold", ["int8", "fp32"])
+@pytest.mark.parametrize("capacity", [1, 255, 256, 1000])
+def test_a_cache_takes_what_was_said(hold: str, capacity: int) -> None:
+    model = runner(HOLDS[hold])
+    cache = model.new_cache(capacity)
+    assert model.cache_bytes(capacity) == sum(part.nbytes for part in (*cache.keys, *cache.values))

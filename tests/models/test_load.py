@@ -1,0 +1,316 @@
+"""Folders in, a working pair out; or one message that says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from copilotd.config import DaemonSettings
+from copilotd.engine.products import nf4_is_fused, quantise_rows
+from copilotd.models import load
+from copilotd.models.errors import ModelError
+from copilotd.models.load import Pair, load_pair
+from tests.support.toy_checkpoints import build, write_model, write_tokenizer
+
+IDS = [3, 141, 59, 26, 53, 58, 97, 93, 238, 46, 26, 43, 38, 32, 79, 50, 28, 84, 197, 169, 39, 93, 75, 10]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "qwen2": {},
+    "llama": {"kind": "llama", "tie_word_embeddings": True, "hidden_size": 48, "num_attention_heads": 3,
+              "num_key_value_heads": 3},
+    "window": {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
+}  # fmt: skip
+
+
+def loaded(folder: Path, quantisation: str = "fp32", draft: str | Path = "none", **keys: Any) -> Pair:
+    settings = DaemonSettings(
+        model=str(folder), draft=str(draft), quantisation=quantisation, device="cpu", **keys
+    )
+    return load_pair(settings, lambda what, done, total: None)
+
+
+def logits(pair: Pair, ids: list[int]) -> torch.Tensor:
+    runner = pair.target
+    cache = runner.new_cache(len(ids))
+    chunks = [ids[start : start + runner.chunk] for start in range(0, len(ids), runner.chunk)]
+    return torch.cat([runner.step(cache, chunk, len(chunk)) for chunk in chunks])
+
+
+def of_transformers(model: Any, ids: list[int]) -> torch.Tensor:
+    with torch.no_grad():
+        result: torch.Tensor = model(torch.tensor([ids])).logits[0, :, :262]
+    return result
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_those_of_transformers(tmp_path: Path, kind: str) -> None:
+    model = build(**KINDS[kind])
+    pair = loaded(write_model(tmp_path / "model", model))
+    torch.testing.assert_close(logits(pair, IDS), of_transformers(model, IDS), rtol=2e-4, atol=2e-4)
+
+
+def test_the_window_is_seen(tmp_path: Path) -> None:
+    """Without this the test above could pass with a window that does nothing."""
+    windowed, plain = build(**KINDS["window"]), build()
+    assert not torch.allclose(of_transformers(windowed, IDS)[-1], of_transformers(plain, IDS)[-1], atol=0.1)
+
+
+@pytest.mark.parametrize(("quantisation", "least"), [("bf16", 0.999), ("int8", 0.998), ("nf4", 0.95)])
+@pytest.mark.parametrize("kind", ["qwen2", "llama"])
+def test_quantised_logits_are_near(tmp_path: Path, kind: str, quantisation: str, least: float) -> None:
+    if quantisation == "nf4" and not nf4_is_fused():
+        pytest.skip("no fused NF4 kernel on this processor")
+    model = build(**KINDS[kind])
+    with torch.no_grad():  # a calm model: this restless one would turn small errors into large ones
+        for parameter in model.parameters():
+            parameter.mul_(0.25 if parameter.dim() > 1 else 1.0)
+    expected = of_transformers(model, IDS)
+    got = logits(loaded(write_model(tmp_path / "model", model), quantisation), IDS)
+    assert torch.cosine_similarity(got, expected, dim=1).min() > least
+
+
+def test_shards_load_like_one_file(tmp_path: Path) -> None:
+    model = build()
+    folder = write_model(tmp_path / "model", model, shard="100KB")
+    assert (folder / "model.safetensors.index.json").is_file()
+    whole = loaded(write_model(tmp_path / "whole", model))
+    assert torch.equal(logits(loaded(folder), IDS), logits(whole, IDS))
+    next(folder.glob("model-00002-*.safetensors")).unlink()
+    with pytest.raises(ModelError, match=r"model-00002-.*missing.*fetch"):
+        loaded(folder)
+
+
+def test_int8_rows_from_disk_are_those_made_here(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", build())
+    expected = logits(loaded(folder, "int8"), IDS)
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name, tensor in tensors.items() if tensor.dim() == 2 and "embed" not in name]:
+        tensors[name], tensors[f"{name}_scale"] = quantise_rows(tensors[name])
+    save_file(tensors, folder / "model.safetensors")
+    change(folder, quantization_config={"quant_method": "copilotd-int8-row"})
+    assert torch.equal(logits(loaded(folder, "int8"), IDS), expected)
+    assert loaded(folder, "auto").quantisation == "int8"
+    assert torch.cosine_similarity(logits(loaded(folder, "fp32"), IDS), expected, dim=1).min() > 0.9
+
+
+def test_other_architectures_go_through_transformers(tmp_path: Path) -> None:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=12, max_position_embeddings=128, vocab_size=288, eos_token_id=None, pad_token_id=0,
+        use_sliding_window=True, sliding_window=8, max_window_layers=1, attn_implementation="eager",
+    )  # fmt: skip
+    model = Qwen3ForCausalLM(config).eval().float()
+    pair = loaded(write_model(tmp_path / "model", model))
+    expected = of_transformers(model, IDS)
+    torch.testing.assert_close(logits(pair, IDS), expected, rtol=2e-4, atol=2e-4)
+    assert pair.identity.speculation
+    cache = pair.target.new_cache(60)
+    for start in range(0, 16, 8):
+        pair.target.step(cache, IDS[start : start + 8], 0)
+    first = pair.target.step(cache, IDS[16:18], 2)
+    pair.target.step(cache, [1, 2, 3], 1)
+    cache.truncate(16)
+    assert torch.equal(pair.target.step(cache, [*IDS[16:18], 9, 9], 4)[:2], first)
+
+
+# ---- pairs -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("target", "draft"), [(288, 272), (272, 304)])
+def test_padding_of_vocabularies_is_no_difference(tmp_path: Path, target: int, draft: int) -> None:
+    """H12: one tokenizer, tables of different sizes."""
+    big = write_model(tmp_path / "big", build(vocab_size=target, num_hidden_layers=8))
+    small = write_model(tmp_path / "small", build(vocab_size=draft, seed=1, num_hidden_layers=1))
+    pair = loaded(big, draft=small)
+    assert pair.draft is not None
+    assert not pair.warnings
+    assert pair.target.vocabulary == pair.draft.vocabulary == pair.vocabulary.size == 262
+    for runner in (pair.target, pair.draft):
+        assert runner.step(runner.new_cache(8), [1, 2, 3], 2).shape == (2, 262)
+
+
+def test_swapped_ids_are_refused_and_the_target_goes_on_alone(tmp_path: Path) -> None:
+    big = write_model(tmp_path / "big", build())
+    small = write_model(tmp_path / "small", build(seed=1, num_hidden_layers=1))
+    content = json.loads((small / "tokenizer.json").read_text())
+    vocab = content["model"]["vocab"]
+    vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
+    (small / "tokenizer.json").write_text(json.dumps(content))
+    pair = loaded(big, draft=small)
+    assert pair.draft is None
+    assert len(pair.warnings) == 1
+    assert "token 97 stands for different text" in pair.warnings[0]
+    write_tokenizer(small, entries=262)
+    content = json.loads((small / "tokenizer.json").read_text())
+    for entry, other in (("id", 257), ("id", 258)):
+        content["added_tokens"][other - 256][entry] = 515 - other
+    (small / "tokenizer.json").write_text(json.dumps(content))
+    assert "token 257" in loaded(big, draft=small).warnings[0]
+
+
+def test_a_heavy_draft_is_said_to_be_one(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", build())
+    pair = loaded(folder, draft=folder)
+    assert pair.draft is not None
+    assert ["100%" in warning for warning in pair.warnings] == [True]
+
+
+# ---- what can be wrong -------------------------------------------------------------------------------------
+
+
+def change(folder: Path, **keys: Any) -> None:
+    """Set keys of config.json; None takes one away."""
+    content = json.loads((folder / "config.json").read_text()) | keys
+    content = {key: value for key, value in content.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(content))
+
+
+def cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def cut_at_the_end(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def truncated_norm(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"] = tensors["model.norm.weight"][:-1].clone()
+    save_file(tensors, folder / "model.safetensors")
+
+
+def without_a_matrix(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (cut, r"model\.safetensors is damaged or cut short.*fetch"),
+        (cut_at_the_end, r"model\.safetensors is damaged or cut short.*fetch"),
+        (pickled, r"pytorch_model\.bin is a pickle.*safetensors"),
+        (truncated_norm, r"model\.norm\.weight is \[63\], config\.json says \[64\]"),
+        (without_a_matrix, r"hold no model\.layers\.1\.mlp\.up_proj\.weight"),
+        (lambda folder: (folder / "config.json").write_text("{}"), r"config\.json.*model_type.*fetch"),
+        (lambda folder: (folder / "config.json").write_text(""), r"config\.json.*fetch"),
+        (lambda folder: (folder / "config.json").unlink(), r"config\.json is missing.*fetch"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), r"tokenizer\.json is missing.*fetch"),
+        (lambda folder: change(folder, hidden_size=None), r"config\.json: hidden_size is 0.*fetch"),
+        (lambda folder: change(folder, vocab_size="many"), r"config\.json.*vocab_size"),
+        (lambda folder: change(folder, num_key_value_heads=3), r"num_key_value_heads is 3"),
+        (lambda folder: change(folder, hidden_act="gelu"), r"hidden_act is 'gelu'"),
+        (lambda folder: change(folder, rope_scaling={"type": "yarn", "factor": 4.0}), r"rope scaling 'yarn'.*null"),
+        (lambda folder: change(folder, rope_parameters={"rope_type": "llama3"}), r"rope scaling 'llama3'"),
+        (lambda folder: change(folder, quantization_config={"quant_method": "gptq"}), r"'gptq'.*unquantised"),
+    ],
+)  # fmt: skip
+def test_damage_is_named_with_its_remedy(tmp_path: Path, damage: Any, message: str) -> None:
+    folder = write_model(tmp_path / "model", build())
+    damage(folder)
+    with pytest.raises(ModelError, match=message):
+        loaded(folder)
+
+
+def test_an_unknown_model_is_not_looked_for_on_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_network(*args: object) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr("socket.socket.connect", no_network)
+    monkeypatch.setattr("socket.getaddrinfo", no_network)
+    for name in ("nobody/no-such-model", "Qwen2.5-Coder-32B", "no such model", str(tmp_path / "nowhere"), ""):
+        with pytest.raises(ModelError, match=r"not on this machine.*copilotd pull"):
+            loaded(Path(name) if name.startswith("/") else name)  # type: ignore[arg-type]
+
+
+def test_a_hub_snapshot_on_disk_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / "models--somebody--small"
+    write_model(repository / "snapshots" / "0123456789abcdef0123456789abcdef01234567", build())
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0123456789abcdef0123456789abcdef01234567")
+    settings = DaemonSettings(model="somebody/small", draft="none", quantisation="fp32", device="cpu")
+    pair = load_pair(settings, lambda what, done, total: None)
+    assert pair.target_name == "small"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    big = write_model(tmp_path / "big", build())
+    small = write_model(tmp_path / "small", build(num_hidden_layers=1))
+    real = load._Reader.decoder
+
+    def fails(reader: Any, progress: Any, *, draft: bool) -> Any:
+        if draft or not only_draft:
+            raise error
+        return real(reader, progress, draft=draft)
+
+    monkeypatch.setattr(load._Reader, "decoder", fails)
+    only_draft = True
+    pair = loaded(big, draft=small)
+    assert pair.draft is None
+    assert len(pair.warnings) == 1
+    assert "small does not fit into the memory" in pair.warnings[0]
+    only_draft = False
+    with pytest.raises(ModelError, match=r"big does not fit into the memory.*smaller model"):
+        loaded(big, draft=small)
+
+
+def test_progress_ends_a_load(tmp_path: Path) -> None:
+    class EndedError(Exception):
+        pass
+
+    seen: list[tuple[str, float, float]] = []
+
+    def progress(what: str, done: float, total: float) -> None:
+        seen.append((what, done, total))
+        if done == total:
+            raise EndedError
+
+    folder = write_model(tmp_path / "model", build())
+    with pytest.raises(EndedError):
+        load_pair(
+            DaemonSettings(model=str(folder), draft="none", quantisation="int8", device="cpu"), progress
+        )
+    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
+    assert seen[-1][2] == pytest.approx((folder / "model.safetensors").stat().st_size / 1e6)
+
+
+def test_nothing_heavy_is_imported_for_our_own_forward(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", build())
+    code = (
+        "import sys; from copilotd.config import DaemonSettings; from copilotd.models.load import load_pair\n"
+        f"load_pair(DaemonSettings(model={str(folder)!r}, draft='none', device='cpu'), lambda *a: None)\n"
+        "print([name for name in ('transformers', 'bitsandbytes', 'kernels', 'huggingface_hub') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120, env=dict(os.environ)
+    )
+    assert done.stdout == "[]\n", done.stderr

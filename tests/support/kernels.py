@@ -1,0 +1,15 @@
+"""Which kernels this processor has."""
+
+from __future__ import annotations
+
+import pytest
+
+from copilotd.engine.products import int8_products_are_exact, nf4_is_fused
+
+
+def holds_here(hold: str) -> None:
+    """Skip the test where weights cannot be held so."""
+    if hold == "nf4" and not nf4_is_fused():
+        pytest.skip("no fused NF4 kernel on this processor")
+    if hold == "int8" and not int8_products_are_exact():
+        pytest.skip("no exact int8 product on this processor")
