@@ -373,6 +373,7 @@ class Completer:
         if self._backend.warm(request, cancelled) or not cancelled():
             document.current = new.slot
             document.surrounded, document.warmed = False, True
+            document.memory.forget_empty()
         else:
             del document.layouts[new.slot]
         return True

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from copilotd.completion.anchor import Budget, Layout, budget_for, place, shortened
+from copilotd.completion.anchor import PINNED, Budget, Layout, budget_for, place, shortened
 from copilotd.completion.ask import Ask
 from copilotd.completion.explanation import Part
 from copilotd.completion.pieces import PieceEncoder
@@ -33,8 +33,6 @@ DRAFT_TOKENS = 640
 """windows of the draft model's prompt"""
 LOOKUP_CHARACTERS = 24_576
 """beyond the windows, on each side, what lookup may copy from"""
-OPENING = 256
-"""characters of a bare prefix that say that it is still the same place"""
 
 
 class PromptWriter:
@@ -60,7 +58,7 @@ class PromptWriter:
             return Layout(
                 start=window.start,
                 anchor=window.anchor,
-                known=text[window.start : min(window.start + OPENING, cursor)],
+                known=text[window.start : min(window.start + PINNED, cursor)],
                 suffix="",
                 to_the_end=False,
                 prefix_ids=(),

@@ -82,6 +82,10 @@ class Memory:
     def add(self, entry: Entry) -> None:
         self._entries.append(entry)
 
+    def forget_empty(self) -> None:
+        """A better prompt may have an answer where the last one had none."""
+        self._entries = deque((entry for entry in self._entries if entry.text), maxlen=ENTRIES)
+
     def recall(self, ask: Ask) -> Recalled | None:
         """The newest suggestion that the text typed since is a beginning of, and more is left."""
         for entry in reversed(self._entries):

@@ -37,16 +37,6 @@ def at_line_start(text: str, offset: int) -> bool:
     return before == "\n" or (before == "\r" and text[offset : offset + 1] != "\n")
 
 
-def rest_of_line(text: str, offset: int, limit: int = 4096) -> str:
-    """What stands between `offset` and the line's end, at most `limit` characters of it."""
-    return re.split(r"[\r\n]", text[offset : offset + limit], maxsplit=1)[0]
-
-
-def start_of_line(text: str, offset: int, limit: int = 4096) -> str:
-    """What stands between the line's start and `offset`, at most `limit` characters of it."""
-    return re.split(r"[\r\n]", text[max(0, offset - limit) : offset])[-1]
-
-
 def lines_above(text: str, end: int, limit: int) -> list[Span]:
     """Whole lines before `end`, in the document's order; the last one may be the first part of a line.
 

@@ -64,7 +64,9 @@ def prompt_of(
 
 
 @settings(deadline=None)
-@given(TEXTS, st.integers(0, 400), st.sampled_from(["bytes", "qwen", "gpt2"]), st.sampled_from([64, 256, 2048]))
+@given(
+    TEXTS, st.integers(0, 400), st.sampled_from(["bytes", "qwen", "gpt2"]), st.sampled_from([64, 256, 2048])
+)
 def test_any_text_any_cursor(
     qwen_like: TokenizerVocabulary,
     gpt2_like: TokenizerVocabulary,

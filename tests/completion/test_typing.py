@@ -142,8 +142,13 @@ def test_a_cold_place_is_answered_from_a_short_prompt_that_a_long_one_replaces(
     typist.press("x")
     completer.complete(typist.ask(), never, None)
     assert backend.prefilled[-1] <= 4
+    starts = backend.starts
+    completer.complete(typist.ask(), never, None)
+    assert backend.starts == starts, "known to have no answer"
     while completer.idle(never):
         pass
+    completer.complete(typist.ask(), never, None)
+    assert backend.starts > starts, "asked again with the long prompt"
     typist.press("y")
     completer.complete(typist.ask(), never, None)
     assert len(backend.requests[-1].prompt) > 3 * short
