@@ -23,7 +23,7 @@ class TeacherLoss(torch.autograd.Function):
     SLICE = 512
 
     @staticmethod
-    def forward(ctx, hidden: Tensor, head: Tensor, teacher: Tensor, teacher_head: Tensor) -> Tensor:  # type: ignore[no-untyped-def, override]
+    def forward(ctx, hidden: Tensor, head: Tensor, teacher: Tensor, teacher_head: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         """hidden: [N, draft's width], teacher: [N, target's width], heads: [vocabulary, width]; bf16"""
         total = torch.zeros((), dtype=torch.float32)
         d_hidden, d_head = torch.empty_like(hidden), torch.zeros(head.shape, dtype=torch.float32)
@@ -39,7 +39,7 @@ class TeacherLoss(torch.autograd.Function):
         return total / hidden.shape[0]
 
     @staticmethod
-    def backward(ctx, scale: Tensor):  # type: ignore[no-untyped-def, override]
+    def backward(ctx, scale: Tensor):  # type: ignore[no-untyped-def]
         d_hidden, d_head = ctx.saved_tensors
         return d_hidden * scale, (d_head * scale).to(d_hidden.dtype), None, None
 

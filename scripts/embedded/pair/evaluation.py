@@ -11,7 +11,9 @@ import math
 import random
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from operator import eq
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -285,17 +287,25 @@ class Quality(Struct, kw_only=True):
     def parse_share(self) -> float:
         return self.parsed / self.parsable if self.parsable else math.nan
 
+    @classmethod
+    def of(cls, answered: Iterable[tuple[Hole, str]]) -> Quality:
+        quality = cls()
+        for hole, answer in answered:
+            quality.add(hole, answer)
+        return quality
+
     def add(self, hole: Hole, answer: str) -> None:
         self.holes += 1
         self.exact += answer == hole.truth
-        self.right += next(
-            (i for i, (a, b) in enumerate(zip(answer, hole.truth, strict=False)) if a != b),
-            min(len(answer), len(hole.truth)),
-        )
+        self.right += sum(takewhile(bool, map(eq, answer, hole.truth)))
         self.characters += len(hole.truth)
         if sound(hole, hole.truth):
             self.parsable += 1
             self.parsed += sound(hole, answer)
+
+    def add_bits(self, bits: float, size: int) -> None:
+        self.bits += bits
+        self.bytes += size
 
 
 def sound(hole: Hole, line: str) -> bool:
@@ -342,14 +352,3 @@ def drafting(target: Model, draft: Model, found: Sequence[Hole], temperature: fl
         alpha=accepted / max(1, counters.reached.get(NAME, 0)),
         tokens_per_step=tokens / max(1, counters.target_steps),
     )
-
-
-def quality(answerer: Answerer, found: Sequence[Hole], with_bits: bool) -> Quality:
-    seen = Quality()
-    for hole in found:
-        seen.add(hole, answerer.line(hole))
-        if with_bits and isinstance(answerer, Model):
-            bits, size = answerer.bits(hole)
-            seen.bits += bits
-            seen.bytes += size
-    return seen

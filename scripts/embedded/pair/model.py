@@ -157,12 +157,16 @@ class KeysValues:
     """What one layer remembers of a batch while it generates."""
 
     def __init__(self) -> None:
-        self.length = 0
+        self._held: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def length(self) -> int:
+        return 0 if self._held is None else self._held[0].shape[2]
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if self.length:
-            k, v = torch.cat([self._k, k], dim=2), torch.cat([self._v, v], dim=2)
-        self._k, self._v, self.length = k, v, k.shape[2]
+        if self._held is not None:
+            k, v = torch.cat([self._held[0], k], dim=2), torch.cat([self._held[1], v], dim=2)
+        self._held = k, v
         return k, v
 
 
@@ -175,7 +179,7 @@ class HeadLoss(torch.autograd.Function):
     SLICE = 512
 
     @staticmethod
-    def forward(ctx, hidden: Tensor, head: Tensor, targets: Tensor) -> Tensor:  # type: ignore[no-untyped-def, override]
+    def forward(ctx, hidden: Tensor, head: Tensor, targets: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         """hidden: [N, hidden] bf16, head: [vocabulary, hidden] bf16, targets: int64 [N]"""
         n = hidden.shape[0]
         total = torch.zeros((), dtype=torch.float32)
@@ -192,6 +196,6 @@ class HeadLoss(torch.autograd.Function):
         return total / n
 
     @staticmethod
-    def backward(ctx, scale: Tensor):  # type: ignore[no-untyped-def, override]
+    def backward(ctx, scale: Tensor):  # type: ignore[no-untyped-def]
         d_hidden, d_head = ctx.saved_tensors
         return d_hidden * scale, (d_head * scale).to(d_hidden.dtype), None

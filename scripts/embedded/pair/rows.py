@@ -35,10 +35,9 @@ class RowSampler:
         self._packages: dict[str, list[Document]] = {}
         for document in documents:
             self._packages.setdefault(document.package, []).append(document)
-        control = {name: tokenizer.token_to_id(f"<|{name}|>") for name in _CONTROL}
-        self.end, self._repository, self._file = (control[n] for n in ("endoftext", "repo_name", "file_sep"))
-        self._prefix, self._suffix, self._middle = (
-            control[f"fim_{n}"] for n in ("prefix", "suffix", "middle")
+        self.end, self._repository, self._file = map(self._control, ("endoftext", "repo_name", "file_sep"))
+        self._prefix, self._suffix, self._middle = map(
+            self._control, ("fim_prefix", "fim_suffix", "fim_middle")
         )
 
     def batch(self, seed: int, step: int, rows: int, length: int) -> Tensor:
@@ -120,12 +119,15 @@ class RowSampler:
         document = self._documents[language][index]
         return document, position - (ends[index] - len(document.text))
 
+    def _control(self, name: str) -> int:
+        token: int | None = self._tokenizer.token_to_id(f"<|{name}|>")
+        if token is None:
+            raise ValueError(f"the tokenizer has no <|{name}|>")
+        return token
+
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text).ids
         return ids
-
-
-_CONTROL = ("endoftext", "repo_name", "file_sep", "fim_prefix", "fim_suffix", "fim_middle")
 
 
 def hole(rng: random.Random, text: str, at: int) -> tuple[int, int]:

@@ -85,8 +85,8 @@ class Run:
         value.backward()
         rate = self.schedule.rate(self.step, self.seen)
         for name, parameter in self.model.named_parameters():
-            self.masters[name].grad = parameter.grad.float()
-            parameter.grad = None
+            assert parameter.grad is not None
+            self.masters[name].grad, parameter.grad = parameter.grad.float(), None
         for optimiser, peak in zip(self.optimisers, self._peaks, strict=True):
             optimiser.param_groups[0]["lr"] = peak * rate
             optimiser.step()
