@@ -96,12 +96,8 @@ class TokenIndex:
     """The vocabulary's tokens by their bytes, for masks that cost no walk over the vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        entries = sorted(
-            (vocabulary.token_bytes(token), token)
-            for token in range(vocabulary.size)
-            if token not in vocabulary.control
-        )
-        entries = [entry for entry in entries if entry[0]]
+        tokens = ((vocabulary.token_bytes(token), token) for token in range(vocabulary.size))
+        entries = sorted(entry for entry in tokens if entry[0])  # no control ids: they have no bytes
         self.size = vocabulary.size
         self.with_newline = frozenset(token for text, token in entries if b"\n" in text)
         self._texts = [text for text, _ in entries]

@@ -6,10 +6,15 @@ import statistics
 from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from copilotd.completion.anchor import follow
 from copilotd.completion.completer import Completer
+from copilotd.completion.window import unix
 from copilotd.models.tokenizer import TokenizerVocabulary
 from tests.completion.asking import never
+from tests.completion.recorded import Split
 from tests.completion.typist import CountingBackend, Typist
 
 ABOVE = "import os\n\n\nclass Store:\n" + "".join(
@@ -195,3 +200,53 @@ def test_the_window_moves_by_quarters(qwen_like: TokenizerVocabulary) -> None:
     tokens = [qwen_like.encode(typist.text[a:b]) for a, b in pairwise(starts)]
     assert 1 <= sum(move > 0 for move in moves) <= len(moves) // 2
     assert all(len(ids) >= 400 for ids in tokens if ids)
+
+
+ACTIONS = st.one_of(
+    st.sampled_from(list("ab._ =()[]{}\"'\n\n\b\b\té🧪")),
+    st.tuples(st.just("paste"), st.text(alphabet="xy \n(){}\r", max_size=30)),
+    st.tuples(st.just("move"), st.integers(-40, 40)),
+    st.tuples(st.just("above"), st.sampled_from(["import os\n", "# §\n"])),
+    st.tuples(st.just("idle"), st.integers(0, 3)),
+)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(ACTIONS, max_size=30), st.sampled_from([64, 200, 2048]), st.sampled_from(["", "a.b(a)", "()\n"])
+)
+def test_whatever_is_done_the_prompt_is_the_text_around_the_cursor(
+    qwen_like: TokenizerVocabulary, actions: list[str | tuple[str, object]], context: int, script: str
+) -> None:
+    typist = Typist("import a\r\n\r\n\r\ndef f(x):\r\n    y = ‸\r\n    return y\r\n\r\nz()\r\n")
+    backend = CountingBackend(script, qwen_like, context_tokens=context, prefill_tokens_per_s=10.0)
+    completer = Completer(backend)
+    for action in actions:
+        match action:
+            case "paste", str(text):
+                typist.insert(text)
+            case "move", int(by):
+                typist.cursor = min(max(typist.cursor + by, 0), len(typist.text))
+            case "above", str(text):
+                typist.text, typist.cursor = text + typist.text, typist.cursor + len(text)
+            case "idle", int(pieces):
+                for _ in range(pieces):
+                    completer.idle(never)
+            case str(key):
+                if key != "\b" or typist.cursor:
+                    typist.press(key)
+        one, starts = typist.ask(), backend.starts
+        completion = completer.complete(one, never, None)
+        for suggestion in completion.suggestions:
+            assert suggestion.text
+            assert suggestion.start == one.offset
+        if backend.starts == starts:
+            continue
+        split, request = Split(backend), backend.requests[-1]
+        cursor = one.offset - (one.text[one.offset - 1 : one.offset + 1] == "\r\n")
+        before, after = unix(one.text[:cursor]), unix(one.text[cursor:])
+        assert before.endswith(split.before)
+        assert split.before or not before or context == 64
+        at_end = len(split.suffix) >= len(after)
+        assert follow(before + after, len(before), split.suffix, at_end), (after, split.suffix)
+        assert len(request.prompt) + request.max_new_tokens <= context
