@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from copilotd.completion.postprocess.brackets import errors
+from copilotd.completion.postprocess.brackets import errors, opens_block
 from copilotd.completion.postprocess.indent import width
 from copilotd.completion.postprocess.languages import (
     closes,
     goes_on,
     language,
-    opens_block,
     opens_bracket,
 )
 from copilotd.completion.postprocess.texts import Change, Context
@@ -36,7 +35,7 @@ def _end(context: Context, text: str) -> int | None:
     started = bool(lines[0].strip())
     blank_above = False
     closed = False
-    if started and _ends_statement(context, lines[0]):
+    if started and not body and _ends_statement(context, lines[0]):
         return at
     for number, line in enumerate(lines[1:], 1):
         if not line.strip():

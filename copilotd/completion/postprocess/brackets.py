@@ -9,14 +9,15 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from copilotd.completion.postprocess.languages import PAIRS, Language, language
+from copilotd.completion.postprocess.languages import PAIRS, Language, ending, language
 from copilotd.completion.postprocess.texts import Context
 
 Kind: TypeAlias = Literal["comment", "long", "string", "quote", "bracket"]
 
-ABOVE = 20_000
+ABOVE = 16_000
 BELOW = 6_000
 """code points that are looked at on each side of the cursor"""
+_DOCSTRING = re.compile(r'(?m)^(?P<left>[^\n"#]*?)[rRbBfFuU]{0,2}"""')
 
 
 class Token(Struct, frozen=True):
@@ -33,6 +34,17 @@ class Opened(Struct, frozen=True):
     brackets: tuple[str, ...]
     resume: int
     """where to begin scanning again: at a comment or long string that is still open, or at the end"""
+
+
+class Around(Struct, frozen=True):
+    """What stands left of the cursor, as far as brackets go."""
+
+    brackets: tuple[str, ...]
+    """open above the cursor's line"""
+    head: str
+    """from there, or from an open comment or string, to the cursor"""
+    whole: bool
+    """nothing farther up was left out, so that nothing else can be open"""
 
 
 @cache
@@ -74,8 +86,27 @@ def _is_block(of: Language, body: str) -> bool:
     return any(body.startswith(start) for start, _ in of.block_comments)
 
 
-def _walk(stack: list[str], found: Iterator[Token]) -> int:
-    """Apply brackets to the stack; the number of closers with no opener, openers skipped and stray quotes."""
+def code_of(identifier: str, line: str) -> str:
+    """The line without its comments, strings kept."""
+    kept, at = "", 0
+    for token in tokens(language(identifier), line):
+        if token.kind == "comment":
+            kept += line[at : token.start]
+            at = token.start + len(token.text)
+    return (kept + line[at:]).rstrip()
+
+
+def opens_block(identifier: str, line: str) -> bool:
+    """The line's code ends in what opens a block in this language."""
+    code = code_of(identifier, line)
+    return bool(code.strip()) and ending(language(identifier).opener).search(code) is not None
+
+
+def _walk(stack: list[str], found: Iterator[Token], whole: bool = True) -> int:
+    """Apply brackets to the stack; the number of closers with no opener, openers skipped and stray quotes.
+
+    Not `whole`: where nothing is open, a closer belongs to an opener farther up.
+    """
     errors = 0
     for token in found:
         if token.kind == "quote":
@@ -87,7 +118,7 @@ def _walk(stack: list[str], found: Iterator[Token]) -> int:
             elif opener in stack:
                 while stack.pop() != opener:
                     errors += 1
-            else:
+            elif whole or stack:
                 errors += 1
     return errors
 
@@ -96,7 +127,7 @@ def _walk(stack: list[str], found: Iterator[Token]) -> int:
 def _above(identifier: str, text: str) -> Opened:
     """Open brackets after the complete lines above the cursor's."""
     of = language(identifier)
-    found = list(tokens(of, text))
+    found = list(tokens(of, text, _end_of_docstring(text) if '"""' in of.long_strings else 0))
     resume = len(text)
     if found and not found[-1].closed and found[-1].kind in ("comment", "long"):
         resume = found.pop().start
@@ -105,13 +136,24 @@ def _above(identifier: str, text: str) -> Opened:
     return Opened(tuple(stack), resume)
 
 
-def _around(context: Context) -> tuple[list[str], str]:
-    """Brackets open above the cursor's line, and the text from there (or an open comment or string) to it."""
+def _end_of_docstring(text: str) -> int:
+    """Where code begins if the window begins within a docstring: its first quotes look like an end."""
+    match = _DOCSTRING.search(text)
+    if match is None:
+        return 0
+    above = text[: match.start()].rstrip()
+    opens = match.group("left").strip().endswith(("=", "(", ",", "[", "{", "+", ":", "return")) or (
+        not match.group("left").strip() and (not above or above.endswith((":", '"""', "{")))
+    )
+    return 0 if opens else match.end()
+
+
+def _around(context: Context) -> Around:
     line = context.before.rfind("\n") + 1
     first = context.before.find("\n", line - ABOVE) + 1 if line > ABOVE else 0
     lines_above = context.before[first:line]
     opened = _above(context.language, lines_above)
-    return list(opened.brackets), lines_above[opened.resume :] + context.head
+    return Around(opened.brackets, lines_above[opened.resume :] + context.head, first == 0)
 
 
 def errors(context: Context, text: str, covers: int = 0) -> int:
@@ -120,18 +162,27 @@ def errors(context: Context, text: str, covers: int = 0) -> int:
     Counts closers without an opener, openers without a closer and quotes without a partner. Only the
     difference between two texts at one place says anything.
     """
-    stack, head = _around(context)
-    rest = head + text + context.after[covers : covers + BELOW]
-    return _walk(stack, tokens(language(context.language), rest)) + len(stack)
+    around = _around(context)
+    stack = list(around.brackets)
+    rest = around.head + text + context.after[covers : covers + BELOW]
+    return _walk(stack, tokens(language(context.language), rest), around.whole) + len(stack)
+
+
+def depth(context: Context, text: str) -> int:
+    """Brackets that `text` opens, less those it closes."""
+    around = _around(context)
+    found = tokens(language(context.language), around.head + text)
+    inside = [token for token in found if token.kind == "bracket" and token.start >= len(around.head)]
+    return sum(-1 if token.text in PAIRS else 1 for token in inside)
 
 
 def closings(context: Context, text: str) -> list[int]:
-    """Where `text` closes a bracket or a string that was opened left of the cursor."""
-    brackets, head = _around(context)
-    stack = [(bracket, -1) for bracket in brackets]
-    here = len(head)
+    """Where `text` closes a bracket or a string that was opened left of or above the cursor."""
+    around = _around(context)
+    stack = [(bracket, -1) for bracket in around.brackets]
+    here = len(around.head)
     found = []
-    for token in tokens(language(context.language), head + text):
+    for token in tokens(language(context.language), around.head + text):
         end = token.start + len(token.text)
         if token.kind in ("string", "long") and token.start < here < end and token.closed:
             found.append(end - 1 - here)
@@ -146,12 +197,14 @@ def closings(context: Context, text: str) -> list[int]:
                         break
                 if start < here <= token.start:
                     found.append(token.start - here)
+            elif here <= token.start:
+                found.append(token.start - here)
     return found
 
 
 def in_comment(context: Context) -> bool:
     """The cursor stands in a comment, or in a string that begins its line (a docstring)."""
-    _, head = _around(context)
+    head = _around(context).head
     line = head.rfind("\n") + 1
     last = None
     for token in tokens(language(context.language), head):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from copilotd.completion.postprocess.brackets import errors
+from copilotd.completion.postprocess.brackets import depth, errors
 from copilotd.completion.postprocess.indent import width
 from copilotd.completion.postprocess.languages import CLOSERS
 from copilotd.completion.postprocess.texts import Change, Context
@@ -43,11 +43,10 @@ def _same(context: Context, text: str, at: int, line: str, below: str, last: boo
         )
         return deep and (written == standing or begun)
     closers = _CLOSERS.match(written)
-    return (
-        closers is not None
-        and standing.startswith(closers.group().rstrip(";,"))
-        and errors(context, text[:at]) < errors(context, text)
-    )
+    if closers is None or not standing.startswith(closers.group().rstrip(";,")):
+        return False
+    through = text[: at + text[at:].find(closers.group()) + 1]
+    return depth(context, through) < 0 and errors(context, text[:at]) < errors(context, text)
 
 
 def closers_below(context: Context, text: str) -> Change | None:

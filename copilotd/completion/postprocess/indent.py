@@ -7,7 +7,8 @@ from collections import Counter
 from functools import lru_cache
 from itertools import pairwise
 
-from copilotd.completion.postprocess.languages import closes, language, opens_block, opens_bracket
+from copilotd.completion.postprocess.brackets import code_of, opens_block
+from copilotd.completion.postprocess.languages import closes, language, opens_bracket
 from copilotd.completion.postprocess.texts import Change, Context
 
 _LEAD = re.compile(r"[ \t]*")
@@ -16,6 +17,8 @@ _UNDONE = ("(", "[", "{", ",", "\\", "=", "+", "-", "*", "/", "&", "|", "?", "<"
 USUAL = 4
 LINES = 400
 """lines on each side of the cursor that are asked for the file's unit"""
+MIXED = 5
+"""a file of which one line in so many is indented in the other way has no unit of its own"""
 WIDTHS = (4, 2, 8, 3, 6, 1)
 """blanks per level, the likelier first"""
 
@@ -27,11 +30,14 @@ def lead(line: str) -> str:
 
 
 @lru_cache(maxsize=8)
-def _unit(before: str, after: str) -> str:
+def _unit(before: str, after: str) -> str | None:
+    """None: the lines are indented in both ways."""
     lines = before.split("\n")[-LINES - 1 : -1] + after.split("\n")[1:LINES]
     leads = [lead(line) for line in lines if line.strip()]
     tabs = sum(blanks.startswith("\t") for blanks in leads)
     spaces = sum(blanks.startswith("  ") for blanks in leads)
+    if min(tabs, spaces) * MIXED > max(tabs, spaces):
+        return None
     if tabs > spaces:
         return "\t"
     if not spaces:
@@ -53,8 +59,8 @@ def file_unit(context: Context) -> str:
     The cursor's own line counts only where no other line is indented: an editor may have filled it in.
     """
     shown = _unit(context.before, context.after)
-    if shown:
-        return shown
+    if shown != "":
+        return shown or ""
     if context.insert_spaces is False:
         return "\t"
     if context.insert_spaces and context.tab_size:
@@ -173,16 +179,19 @@ def first_line(context: Context, text: str) -> Change | None:
 def _remaining(
     context: Context, head: str, body: str, typed: int, written: int, target: int | None, blanks: str
 ) -> str:
+    """What of the blanks the text begins with is still to be written."""
     total = typed + written
-    if written == typed or (target is not None and written == target):
-        missing = max(0, target - typed) if target is not None and target != total else 0
-        if target is not None and total == target:
-            missing = written
-    elif target is None or _GOES_ON.match(body) or total <= target:
+    if total == target and opens_block(context.language, context.above):
         return blanks
-    else:
-        missing = max(0, target - typed)
-    return blanks if missing == written else _blanks(context, missing)
+    if written == typed:
+        return ""
+    if (
+        target is None
+        or (_GOES_ON.match(body) and written != target)
+        or (total <= target and written != target)
+    ):
+        return blanks
+    return blanks if target - typed == written else _blanks(context, max(0, target - typed))
 
 
 def _blanks(context: Context, columns: int) -> str:
@@ -193,16 +202,12 @@ def _blanks(context: Context, columns: int) -> str:
 
 def _lacks_indentation(context: Context, body: str, target: int | None) -> bool:
     above = context.before.split("\n")[-2:-1]
-    directly_below_an_opener = bool(above) and opens_block(context.language, above[0])
-    shallow_below = context.below and not closes(context.language, context.below)
+    directly_below_an_opener = bool(above) and code_of(context.language, above[0]).endswith((":", "{"))
+    beside_others = bool(context.below) and not closes(context.language, context.below)
     return (
         directly_below_an_opener
         and bool(target)
         and not closes(context.language, body)
         and not body.startswith("#")
-        and not (
-            shallow_below
-            and width(context, context.below) < (target or 0)
-            and context.language in ("c", "cpp")
-        )
+        and not (beside_others and width(context, context.below) < (target or 0) and body[:1] != "\n")
     )

@@ -154,11 +154,6 @@ def ending(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"(?:{pattern})\s*$", re.IGNORECASE)
 
 
-def opens_block(identifier: str, line: str) -> bool:
-    """The line ends in what opens a block in this language (its comment, if any, is not looked past)."""
-    return bool(line.strip()) and ending(language(identifier).opener).search(line) is not None
-
-
 def opens_bracket(line: str) -> bool:
     return line.rstrip().endswith(("(", "[", "{"))
 

@@ -12,6 +12,8 @@ COPIES = 3
 """so many times the same lines, those above the cursor counted, are a circle"""
 COPIES_WITHOUT_WORDS = 8
 """the same for lines without a letter: rows of zeros, rules"""
+INLINE = 60
+"""characters of a circle within a line, at least"""
 _INLINE = re.compile(r"(.{3,60}?)\1{4,}")
 _LETTER = re.compile(r"[^\W\d_]")
 _LINE = 600
@@ -42,7 +44,8 @@ def repetition(context: Context, text: str) -> Change | None:
 def circles(line: str) -> int:
     """Where the first round of a circle within the line ends; 0 without one."""
     match = _INLINE.search(line[:_LINE])
-    return match.end(1) if match and _LETTER.search(match.group(1)) else 0
+    long = match is not None and len(match.group()) >= INLINE and _LETTER.search(match.group(1))
+    return match.end(1) if match and long else 0
 
 
 def _starts(text: str) -> list[int]:

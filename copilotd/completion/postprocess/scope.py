@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from copilotd.completion.postprocess.brackets import in_comment
-from copilotd.completion.postprocess.languages import language, opens_block
+from copilotd.completion.postprocess.brackets import in_comment, opens_block
+from copilotd.completion.postprocess.languages import language
 from copilotd.completion.postprocess.texts import Context, Scope
 from copilotd.config import SessionSettings
 
