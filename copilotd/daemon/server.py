@@ -94,6 +94,8 @@ class Daemon:
         log.info("leaving")
         self._end(self._scheduler.cancel_all(), "cancelled")
         for connection in self._connections.values():
+            if connection.session is not None and not self._lost:
+                connection.send(wire.Done("the daemon leaves"))  # come back when you need one
             connection.close()
         self._models.ticket()
         self._scheduler.call(self._models.free)

@@ -23,7 +23,7 @@ detached). `home` is the test's own folder: socket, state, settings and records 
         daemon.starts()                          # generations started, over all processes with this home
         daemon.prompts()                         # their prompts as text
         daemon.records("load")                   # every load of the models that was tried
-        daemon.kill(); daemon.start()            # -9, and a new process with the same home
+        daemon.restart()                         # -9, and a new process with the same home
 
 With `start=False` nothing is started: `daemon.command + ["--detach"]` is what a front may start
 (`launch.connect(daemon.env, command)`), within `daemon.ended_at_last()`.
@@ -61,6 +61,7 @@ from types import TracebackType
 from typing import Any
 
 from copilotd.backends.base import BackendError, Description, Progress
+from copilotd.daemon.lock import start_lock
 from copilotd.engine.generation import (
     Cancelled,
     Counters,
@@ -377,6 +378,17 @@ class ScriptedDaemon:
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """-9 and a new process, before any front can start a daemon of its own."""
+        lock = start_lock(self.env)
+        while not lock.acquire():
+            time.sleep(0.01)
+        try:
+            self.kill()
+            self.start()
+        finally:
+            lock.release()
 
     def terminate(self) -> None:
         self._end(signal.SIGTERM)

@@ -1,0 +1,227 @@
+"""The real front and the real daemon together, as an editor has them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import json
+
+from tests.support.lsp_driver import LspProcess
+from tests.support.scripted import ScriptedDaemon, own_folder_environment
+
+URI = "file:///w/shared.py"
+PATIENT = "[session]\nmax_latency_ms = 0\n"
+"""a slow script is waited for to its end"""
+
+
+def status(env: dict[str, str]) -> dict[str, Any]:
+    line = [sys.executable, "-P", "-m", "copilotd", "status", "--json"]
+    done = subprocess.run(line, env=env, capture_output=True, check=True, timeout=60)
+    found: dict[str, Any] = json.decode(done.stdout)
+    return found
+
+
+def until_answered(editor: LspProcess, place: tuple[int, int], seconds: float = 60.0) -> str:
+    """Ask as a typist does, again and again; the first text that comes."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if items := editor.complete(URI, place):
+            text: str = items[0]["insertText"]
+            return text
+        time.sleep(0.05)
+    raise AssertionError("never answered")
+
+
+def test_a_storm_of_300_requests_through_the_front(tmp_path: Path) -> None:
+    with (
+        ScriptedDaemon(tmp_path, script="lue = 1", delay_per_token_ms=50, settings=PATIENT) as daemon,
+        LspProcess(daemon.env) as editor,
+    ):
+        editor.initialize()
+        editor.open(URI, "va")
+        until_answered(editor, (0, 0))
+        before = daemon.starts()
+        editor.change(URI, 2, "val = 0\nva")
+        for number in range(1000, 1300):
+            editor.ask(URI, (1, 2), number=number)
+            if number < 1299:
+                editor.notify("$/cancelRequest", {"id": number})
+        assert editor.response(1299)["result"], status(daemon.env)["requests"]
+        for number in range(1000, 1300):
+            assert len(editor.responses(number)) == 1
+        assert daemon.starts() - before <= 4
+
+
+def test_unsaved_text_survives_a_restart_of_the_daemon(tmp_path: Path) -> None:
+    """A script that knows nothing of us; the daemon is killed in the middle of a request."""
+    with (
+        ScriptedDaemon(tmp_path, script="(1)", delay_per_token_ms=200, settings=PATIENT) as daemon,
+        LspProcess(daemon.env) as editor,
+    ):
+        editor.initialize()
+        editor.open(URI, "x = 1\n")
+        editor.change(URI, 2, ((1, 0), (1, 0), "never_saved = 2\nprint"))
+        starts = daemon.starts()
+        pending = editor.ask(URI, (2, 5))
+        end = time.monotonic() + 30
+        while daemon.starts() == starts:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        daemon.restart()
+        answer = editor.response(pending)
+        assert "error" not in answer
+        editor.change(URI, 3, ((2, 5), (2, 5), "er"))
+        assert until_answered(editor, (2, 7)).startswith("(")
+        assert "never_saved = 2" in daemon.prompts()[-1]
+        assert "printer" in daemon.prompts()[-1]
+        assert editor.notifications("window/showMessage") == []
+
+
+def test_two_windows_never_mix(tmp_path: Path) -> None:
+    """H26 through two fronts."""
+    rules = {"client A": "a_is", "client B": "b_is"}
+    with (
+        ScriptedDaemon(tmp_path, rules=rules, delay_per_token_ms=5, settings=PATIENT) as daemon,
+        LspProcess(daemon.env) as b,
+    ):
+        with LspProcess(daemon.env) as a:
+            for editor, name in ((a, "A"), (b, "B")):
+                editor.initialize()
+                editor.open(URI, f'who = "client {name}"\nprint(wh)\n')
+            for editor, text in ((a, "a_is"), (b, "b_is")):
+                assert until_answered(editor, (1, 8)) == text
+            a.ask(URI, (1, 7))  # and is killed in the middle of it
+        editor.change(URI, 2, ((0, 0), (0, 0), "# more\n"))
+        assert until_answered(b, (2, 8)) == "b_is"
+        assert all(("client A" in p) != ("client B" in p) for p in daemon.prompts())
+        assert len(daemon.records("load")) == 1
+        assert status(daemon.env)["pid"] == daemon.pid
+
+
+def test_typed_through_needs_no_model(tmp_path: Path) -> None:
+    with (
+        ScriptedDaemon(tmp_path, script="turn total", settings=PATIENT) as daemon,
+        LspProcess(daemon.env) as editor,
+    ):
+        editor.initialize()
+        editor.open(URI, "def f(total):\n    re")
+        assert until_answered(editor, (1, 6)) == "turn total"
+        for version, letter in enumerate("turn", start=2):
+            at = (1, 4 + version)
+            editor.change(URI, version, (at, at, letter))
+            expected = "turn total"[version - 1 :]
+            assert [i["insertText"] for i in editor.complete(URI, (1, 5 + version))] == [expected]
+        requests = status(daemon.env)["requests"]
+        assert requests["typed_through"] >= 4
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.support.toy_checkpoints import build, write_model
+
+    return write_model(tmp_path_factory.mktemp("toy"), build())
+
+
+@pytest.fixture
+def model(tmp_path: Path, checkpoint: Path) -> Path:
+    """A copy that a test may spoil."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for file in checkpoint.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+@pytest.fixture
+def env(tmp_path: Path, model: Path) -> Iterator[dict[str, str]]:
+    """What a front needs to start the real daemon on the toy model; the daemon is ended at last."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text(
+        f'[daemon]\nmodel = "{model}"\ndraft = "none"\nquantisation = "fp32"\nthreads = 1\n'
+    )
+    with ScriptedDaemon(home, start=False).ended_at_last():
+        yield own_folder_environment(home)
+
+
+def spoil(model: Path, how: str) -> str:
+    """What the message must name."""
+    match how:
+        case "cut weights":
+            weights = model / "model.safetensors"
+            weights.write_bytes(weights.read_bytes()[:1000])
+            return "model.safetensors"
+        case "empty config":
+            (model / "config.json").write_text("{}")
+            return "config.json"
+        case "no tokenizer":
+            (model / "tokenizer.json").unlink()
+            return "tokenizer.json"
+        case _:
+            raise ValueError(how)
+
+
+@pytest.mark.parametrize("how", ["cut weights", "empty config", "no tokenizer"])
+def test_broken_model_files_are_said_once_and_mended_by_reload(
+    env: dict[str, str], model: Path, checkpoint: Path, how: str
+) -> None:
+    """H30 a, b, c with the real loader, from the editor's side."""
+    named = spoil(model, how)
+    with LspProcess(env) as editor:
+        editor.initialize()
+        editor.open(URI, "x = 1\nprint(")
+        message = editor.notified("window/showMessage")["message"]
+        assert named in message
+        for _ in range(5):
+            assert editor.complete(URI, (1, 6)) == []
+        found = status(env)
+        assert (found["state"], found["loads"]) == ("failed", 1)
+        assert len(editor.notifications("window/showMessage")) == 1
+        for file in checkpoint.iterdir():
+            (model / file.name).write_bytes(file.read_bytes())
+        subprocess.run([sys.executable, "-P", "-m", "copilotd", "reload"], env=env, check=True, timeout=120)
+        assert status(env)["pid"] == found["pid"]
+        assert status(env)["state"] == "ready"
+        editor.change(URI, 2, "y = 1\nprint(")
+        editor.complete(URI, (1, 6))
+        assert status(env)["target_steps"] > 0
+        assert len(editor.notifications("window/showMessage")) == 1
+
+
+def test_a_draft_that_cannot_be_loaded_is_done_without(
+    env: dict[str, str], tmp_path: Path, model: Path
+) -> None:
+    """H30 e: said in status, and the target goes on alone."""
+    settings = tmp_path / "home" / "config.toml"
+    settings.write_text(settings.read_text().replace('draft = "none"', f'draft = "{tmp_path / "nowhere"}"'))
+    with LspProcess(env) as editor:
+        editor.initialize()
+        editor.open(URI, "x = 1\nprint(")
+        editor.notified("window/showMessage")
+        found = status(env)
+        assert (found["state"], found["draft"]) == ("ready", "")
+
+
+def test_the_front_starts_the_daemon_and_starts_it_again_after_kill_9(env: dict[str, str]) -> None:
+    with LspProcess(env) as editor:
+        editor.initialize()
+        editor.open(URI, "x = 1\nprint(")
+        for round_ in range(2):
+            end = time.monotonic() + 60
+            while (found := status(env))["state"] != "ready":
+                assert time.monotonic() < end
+                editor.complete(URI, (1, 6))
+                time.sleep(0.1)
+            editor.change(URI, 2 + round_, f"y{round_} = 1\nprint(")
+            editor.complete(URI, (1, 6))
+            assert status(env)["target_steps"] > 0
+            os.kill(found["pid"], signal.SIGKILL)
+        assert editor.notifications("window/showMessage") == []
