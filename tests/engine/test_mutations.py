@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from copilotd.engine import acceptance, speculate
+from copilotd.engine import acceptance, forward, kv, speculate
 from copilotd.engine.drafters import draft_model
 from tests.support import engine_checks as checks
 from tests.support.mutation import mutated
@@ -24,6 +24,18 @@ MUTATIONS: dict[str, tuple[ModuleType, str, str, Callable[[], None]]] = {
         "cache.truncate(len(sequence) + min(verdict.accepted, len(fresh)))",
         "cache.truncate(len(sequence) + min(verdict.accepted, len(fresh)) + 1)",
         checks.check_toy_identity,
+    ),
+    "the cache cuts one row too few": (
+        kv,
+        "del self.ids[length:]",
+        "del self.ids[length + 1 :]",
+        checks.check_real_identity,
+    ),
+    "a step is placed one row too far": (
+        forward,
+        "count, start = len(ids), len(cache.ids)",
+        "count, start = len(ids), len(cache.ids) + (len(ids) > 1)",
+        checks.check_real_identity,
     ),
     "rows after a stop id stay": (
         speculate,

@@ -28,6 +28,7 @@ from copilotd.engine.slots import Slots
 from copilotd.engine.speculate import speculate
 from tests.support.automaton import BeginsWith
 from tests.support.enumeration import Enumerated, law_of
+from tests.support.tiny_models import HOLDS, runner, source_prompts
 from tests.support.toy_runner import ToyRunner, hashed
 
 CHEAP_DRAFTS = Costs(target=((1, 10.0), (2, 10.5), (9, 13.0), (65, 40.0)), draft=((1, 0.2), (2, 0.25)))
@@ -196,6 +197,15 @@ def check_stop() -> None:
         assert (found.ids, found.finish) == (expected, "stop")
         assert cache.ids == [*prompt, *expected][: len(cache.ids)]
         assert len(cache.ids) >= len(prompt) + len(expected) - 1
+
+
+def check_real_identity() -> None:
+    """The toy's check on the real forward and its cache."""
+    target = runner(HOLDS["fp32"])
+    for i, prompt in enumerate(source_prompts(4)):
+        request = GenerationRequest(prompt=prompt, max_new_tokens=12)
+        truth = run_loop(target, request, nothing(), max_draft_tokens=0).ids
+        check_identity(target, request, {**adversaries(truth, target.vocabulary, i)})
 
 
 # ---- law -------------------------------------------------------------------------------------------------

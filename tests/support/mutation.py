@@ -23,10 +23,11 @@ def functions(module: ModuleType) -> dict[str, FunctionType]:
         if getattr(value, "__module__", None) != module.__name__:
             continue
         if isinstance(value, FunctionType):
-            found[value.__qualname__] = value
+            function = inspect.unwrap(value)
+            found[function.__qualname__] = function
         elif inspect.isclass(value):
-            members = (f for f in vars(value).values() if isinstance(f, FunctionType))
-            found |= {f.__qualname__: f for f in members}
+            members = (inspect.unwrap(f) for f in vars(value).values() if isinstance(f, FunctionType))
+            found |= {f.__qualname__: f for f in members if f.__module__ == module.__name__}
     return found
 
 
