@@ -135,6 +135,7 @@ def test_the_draft_learns_the_targets_law(sampler: RowSampler, tmp_path: Path) -
         draft=small,
         target_schedule=schedule(),
         draft_schedule=schedule(),
+        draft_plain=0.0,
         own_share=0.5,
         own_rows=64,
     )
@@ -165,6 +166,18 @@ def test_transformers_reads_an_export_and_computes_the_same(tokenizer: Tokenizer
     assert loaded(TEXT[:500]).input_ids == tokenizer.encode(TEXT[:500]).ids
     end = json.loads((tmp_path / "model" / "config.json").read_text())["eos_token_id"]
     assert tokenizer.id_to_token(end) == "<|endoftext|>"
+
+
+def test_int8_by_row_is_near_the_weights_and_read_back(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Qwen2(SHAPE)
+    vocabulary.save(tokenizer, tmp_path / "tokenizer")
+    tensors = dict(model.named_parameters())
+    tensors["model.layers.0.mlp.up_proj.weight"].data[3] *= 100  # its row alone gets coarser
+    export.save(tmp_path / "model", SHAPE, tensors, tmp_path / "tokenizer", int8=True)
+    for name, tensor in export.load(tmp_path / "model").named_parameters():
+        most = tensor.abs().amax(-1, keepdim=True)
+        assert torch.all((tensor - tensors[name]).abs() <= most / 127), name
 
 
 @pytest.mark.parametrize("changes", [{"head_dim": 16}, {"kv_heads": 3}, {"hidden": 96}, {"ffn": 5000}])

@@ -11,7 +11,7 @@ from torch import Tensor
 from pair.model import KeysValues, Qwen2
 from pair.recipe import Recipe
 from pair.rows import RowSampler
-from pair.training import Loss
+from pair.training import Loss, next_token_loss
 
 TEMPERATURE = 0.7
 OWN_BATCH = 64
@@ -45,10 +45,16 @@ class TeacherLoss(torch.autograd.Function):
 
 
 def loss(teacher: Qwen2, sampler: RowSampler, recipe: Recipe, folder: Path) -> Loss:
-    """Of each batch, `own_share` of the rows are the target's own writing, made once and kept in `folder`."""
+    """First plain next tokens, which costs a fraction, then the target's law.
+
+    Of each batch `own_share` of the rows are then the target's own writing, made once and kept in `folder`.
+    """
     own = _own_rows(teacher, sampler, recipe, folder)
+    plain_tokens = recipe.draft_plain * recipe.draft_schedule.tokens
 
     def teach(draft: Qwen2, step: int, rows: int, length: int) -> Tensor:
+        if step * rows * length < plain_tokens:
+            return next_token_loss(draft, sampler.batch(recipe.seed + 1, step, rows, length))
         own_rows = round(rows * recipe.own_share)
         start = step * own_rows % max(1, own.shape[0] - own_rows)
         ids = torch.cat(
@@ -59,8 +65,7 @@ def loss(teacher: Qwen2, sampler: RowSampler, recipe: Recipe, folder: Path) -> L
         )
         with torch.no_grad():
             taught = teacher(ids).flatten(0, 1)
-        loss: Tensor = TeacherLoss.apply(draft(ids).flatten(0, 1), draft.head, taught, teacher.head.detach())
-        return loss
+        return TeacherLoss.apply(draft(ids).flatten(0, 1), draft.head, taught, teacher.head.detach())
 
     return teach
 

@@ -1,4 +1,4 @@
-"""A trained model as a folder that transformers, llama.cpp's converter and copilotd load."""
+"""A trained model as a folder: bf16 for transformers and for training on, int8 by row for shipping."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ from torch import Tensor
 from pair.model import Qwen2, Shape
 
 
-def save(folder: Path, shape: Shape, tensors: dict[str, Tensor], tokenizer: Path) -> None:
-    """bf16 weights under Qwen2ForCausalLM's names, config.json and the tokenizer's files."""
+def save(folder: Path, shape: Shape, tensors: dict[str, Tensor], tokenizer: Path, int8: bool = False) -> None:
+    """Weights under Qwen2ForCausalLM's names, config.json and the tokenizer's files."""
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in tensors.items()}
+    weights: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if int8 and tensor.ndim == 2:
+            weights[name], weights[f"{name}_scale"] = rounded(tensor)
+        else:
+            weights[name] = tensor.to(torch.bfloat16).contiguous()
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     config = {
         "architectures": ["Qwen2ForCausalLM"],
@@ -40,9 +45,17 @@ def save(folder: Path, shape: Shape, tensors: dict[str, Tensor], tokenizer: Path
         "eos_token_id": Tokenizer.from_file(str(tokenizer / "tokenizer.json")).token_to_id("<|endoftext|>"),
         "torch_dtype": "bfloat16",
     }
+    if int8:
+        config["quantization_config"] = {"quant_method": "copilotd-int8-row"}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(tokenizer / name, folder / name)
+
+
+def rounded(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """int8 [rows, columns] and float32 [rows]: the scale that makes each row's largest entry 127."""
+    scale = (matrix.float().abs().amax(dim=1) / 127).clamp(min=1e-12)
+    return (matrix.float() / scale.unsqueeze(1)).round().to(torch.int8), scale
 
 
 def load(folder: Path) -> Qwen2:
@@ -61,5 +74,9 @@ def load(folder: Path) -> Qwen2:
         norm_eps=config["rms_norm_eps"],
     )
     model = Qwen2(shape)
-    model.load_state_dict(load_file(folder / "model.safetensors"))
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if name.endswith("_scale")]:
+        of = name.removesuffix("_scale")
+        tensors[of] = tensors[of].float() * tensors.pop(name).unsqueeze(1)
+    model.load_state_dict(tensors)
     return model.bfloat16()

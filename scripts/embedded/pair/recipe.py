@@ -69,8 +69,10 @@ class Recipe(Struct, frozen=True, kw_only=True):
     draft: Shape
     target_schedule: Schedule
     draft_schedule: Schedule
+    draft_plain: float
+    """share of the draft's tokens before the target teaches it"""
     own_share: float
-    """of the draft's rows, that the target wrote itself"""
+    """of the rows it is taught on, that the target wrote itself"""
     own_rows: int
     """at most so many of them are written, then they come again"""
 
