@@ -126,7 +126,7 @@ class Layout(Struct, kw_only=True):
         """Whether the text still fits around the cursor; moves along with edits above its window."""
         start = self._found(text)
         anchor = self.anchor + start - self.start
-        if start < 0 or anchor > cursor:
+        if start < 0 or anchor > cursor or text[anchor - 1 : anchor + 1] == "\r\n":
             return False
         found = follow(text, cursor, self.suffix, self.to_the_end)
         if found is None:

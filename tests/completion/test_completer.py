@@ -254,6 +254,7 @@ def test_what_does_not_agree_is_not_joined() -> None:
     completer = Completer(backend)
     completer.complete(ask("def add(a, b):\n    ‸\n"), lambda: backend.emitted >= 8, None)
     assert not complete(completer, "def add(a, b):\n    x‸\n").joined
+    assert backend.starts == 2
 
 
 def test_the_rest_of_a_suggestion_is_the_echo_when_the_typist_deviates(

@@ -65,12 +65,13 @@ def test_a_line_that_does_not_fit_is_cut_within_itself() -> None:
 
 
 def test_no_cut_where_normalising_would_join() -> None:
-    text = "e\u0301" * 50
-    for budget in range(1, 30):
-        start = fitting_start(text, [(0, 100)], budget, count)
-        end = fitting_end(text, [(0, 100)], budget, count)
-        assert start == 100 or text[start] == "e"
-        assert end == 0 or text[end] == "e"
+    for joined in ("e\u0301", "a\u0323\u0302", "\u1100\u1161"):
+        text = joined * 50
+        for budget in range(1, 30):
+            start = fitting_start(text, [(0, len(text))], budget, count)
+            end = fitting_end(text, [(0, len(text))], budget, count)
+            assert start == len(text) or text[start] == joined[0]
+            assert end == 0 or text[end] == joined[0]
 
 
 def test_unix_line_ends() -> None:
