@@ -48,11 +48,22 @@ def take_standard_streams() -> tuple[int, int]:
 
 def _serve(stdin: int, stdout: int) -> int:
     import asyncio
+    import gc
     import logging
 
+    gc.disable()  # LSP's types are classes by the thousand: collecting among them is a tenth of the start
     from copilotd import config
+    from copilotd.daemon import platform
+
+    try:
+        platform.require_supported()
+    except platform.Unsupported as problem:
+        print(problem, file=sys.stderr)
+        return 1
     from copilotd.lsp.server import Front
 
+    gc.freeze()
+    gc.enable()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="copilotd: %(message)s")
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)  # it logs whole messages, and so user text
     _leave_the_workspace()

@@ -30,6 +30,8 @@ CONNECT_WAIT = 5.0
 """seconds a request waits for a connection"""
 ANSWER_WAIT = 60.0
 """seconds after which a daemon that does not answer counts as hung"""
+CLOSE_WAIT = 0.5
+"""seconds an attempt to start a daemon may take to let go"""
 BACKLOG = wire.MAX_FRAME
 """bytes a daemon may leave unread before its connection is given up"""
 
@@ -86,7 +88,7 @@ class Link:
     async def close(self) -> None:
         if self._task:
             self._task.cancel()
-            await asyncio.wait([self._task])
+            await asyncio.wait([self._task], timeout=CLOSE_WAIT)
         self._settle_all("closed")
 
     def send(self, *messages: wire.FromFront) -> None:

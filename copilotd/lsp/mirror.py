@@ -54,7 +54,7 @@ def around(text: Text, offset: int) -> Mirror:
     end = min(len(text), offset + WINDOW // 2)
     reach = WINDOW // 2 - MARGIN
     start = _or(text.line_start(start, reach), start)
-    end = end if end == len(text) else _or(text.line_start(end - reach, reach), end)
+    end = end if end == len(text) else _or(text.last_line_start(end, reach), end)
     return Mirror(start, end)
 
 

@@ -171,6 +171,15 @@ class Text:
                 return offset - 1 + ending.end()
         return None
 
+    def last_line_start(self, offset: int, within: int) -> int | None:
+        """The last start of a line in [offset - within, offset], or None; the text's start is not looked for."""
+        base = max(0, offset - within - 1)
+        around = self.slice(base, offset)
+        if around.endswith("\r") and self.slice(offset, offset + 1) == "\n":
+            around = around[:-1]
+        cut = max(around.rfind("\n"), around.rfind("\r")) + 1
+        return base + cut if cut else None
+
     def _joined(self, start: int, end: int, new: str) -> Splice:
         """The same edit, grown so that halves of a surrogate pair that come together are one character."""
         if start and "\ud800" <= (before := self.slice(start - 1, start)) <= "\udbff":

@@ -95,6 +95,6 @@ class Output:
 
 
 def _waits(descriptor: int) -> bool:
-    """Whether it is of the kind that can be waited for: not a file."""
+    """Whether it is of the kind that can be waited for: no file, and not /dev/null."""
     mode = os.fstat(descriptor).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)

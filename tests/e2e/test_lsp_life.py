@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from copilotd import wire
 from tests.support.fake_daemon import Asked, insert
 from tests.support.lsp_driver import LspProcess, frame
 from tests.support.window import Window
@@ -279,15 +278,27 @@ def test_a_process_id_of_another_namespace_is_passed_over(window: Window) -> Non
     assert editor.complete(URI, (0, 1)) == []
 
 
-def test_an_editor_that_reads_no_more(window: Window) -> None:
-    """Its end of stdout is closed: the front leaves at its next word."""
-    editor = window.editor()
-    assert editor.process.stdout
-    os.close(os.dup(editor.process.stdout.fileno()))
-    window.daemon.push(wire.Notice("info", "x" * 100))
-    editor.notified("window/showMessage")
-    editor.close_stdin()
-    assert editor.exit_code() == 1
+def test_an_editor_that_reads_no_more(tmp_path: Path) -> None:
+    """Its end of stdout is closed while stdin stays open: the front leaves at its next word."""
+    read, write = os.pipe()
+    command = [sys.executable, "-P", "-m", "copilotd", "--stdio"]
+    front = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=write, stderr=subprocess.DEVNULL)
+    os.close(write)
+    os.close(read)
+    assert front.stdin
+    front.stdin.write(frame({"jsonrpc": "2.0", "id": 1, "method": "shutdown"}))
+    front.stdin.flush()
+    assert front.wait(30) == 1
+    front.stdin.close()
+
+
+@pytest.mark.parametrize("stdin", [os.devnull, __file__])
+def test_input_that_is_no_pipe(stdin: str) -> None:
+    """Nothing, or a file that holds no frames: the front ends and says nothing on stdout."""
+    with Path(stdin).open("rb") as file:
+        command = [sys.executable, "-P", "-m", "copilotd", "--stdio"]
+        done = subprocess.run(command, stdin=file, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
 
 
 def test_interrupt_is_silent(window: Window) -> None:

@@ -113,6 +113,9 @@ def test_line_starts(content: str, offset: int) -> None:
     starts = [0, *(m.end() for m in re.finditer("\r\n|\r|\n", content))]
     expected = next((start for start in starts if start >= offset), None)
     assert Text(content).line_start(offset, len(content) + 1) == expected
+    offset = min(offset, len(content))
+    before = max((start for start in starts[1:] if start <= offset), default=None)
+    assert Text(content).last_line_start(offset, len(content) + 1) == before
 
 
 @pytest.mark.parametrize("pieces", [("a\r", "", "\nb"), ("a", "\r", "\nb"), ("a\r", "\n", "b")])
