@@ -179,20 +179,21 @@ def test_comments_off() -> None:
     assert (completion.reason, backend.starts) == ("comments", 0)
 
 
-def test_what_is_decoded_by_the_deadline_is_answered_and_the_rest_goes_on_in_the_background() -> None:
+def test_what_is_decoded_by_the_deadline_is_answered_and_the_rest_goes_on_in_the_background(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     block = "a = 1\n    b = 2\n    return a + b"
-    backend = Watched(block, delay_per_token_ms=5)
-    completer = Completer(backend)
-    one = ask("def f():\n    ‸\n")
-    first = text(completer.complete(one, never, time.monotonic() + 0.12))
-    assert block.startswith(first)
-    assert len(first) < len(block)
-    assert not first.endswith("\n")
-    starts = backend.starts
-    assert completer.idle(never)
-    assert backend.starts == starts + 1
-    again = completer.complete(one, never, None)
-    assert (text(again), backend.starts) == (block, starts + 1)
+    for emitted, shown in [(4 + 3, "a ="), (4 + 13, "a = 1"), (4 + 22, "a = 1\n    b = 2")]:
+        backend = Watched(block)
+        completer = Completer(backend)
+        one = ask("def f():\n    ‸\n")
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "monotonic", lambda: float(backend.emitted >= emitted))  # noqa: B023
+            assert text(completer.complete(one, never, 1.0)) == shown
+        assert completer.idle(never)
+        assert backend.starts == 2
+        again = completer.complete(one, never, None)
+        assert (text(again), backend.starts) == (block, 2)
 
 
 def test_nothing_decoded_by_the_deadline() -> None:
