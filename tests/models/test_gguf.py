@@ -8,7 +8,10 @@ import pytest
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
+from copilotd.models.checkpoint import Checkpoint
+from copilotd.models.configuration import read_configuration
 from copilotd.models.gguf import INT8_BY_ROW, GgufError, LlamaGguf, convert, int8_by_row
+from copilotd.models.tokenizer import TokenizerVocabulary
 from tests.support import tiny_starter
 
 
@@ -126,3 +129,16 @@ def test_a_cut_file_is_refused(kept: int, path: Path, tmp_path: Path) -> None:
     cut.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(GgufError):
         convert(cut, tmp_path, lambda done, total: None)
+
+
+def test_our_loader_reads_the_folder(made: Path) -> None:
+    configuration = read_configuration(made)
+    assert configuration.own_forward
+    assert configuration.int8_rows
+    weight = Checkpoint(made).weight("model.layers.1.self_attn.k_proj", 32, 64)
+    wanted = tiny_starter.weights()["model.layers.1.self_attn.k_proj.weight"]
+    np.testing.assert_allclose(weight.floating().numpy(), wanted, atol=np.abs(wanted).max() / 250)
+    vocabulary = TokenizerVocabulary.from_folder(made)
+    assert vocabulary.control == frozenset(range(len(tiny_starter.CONTROL)))
+    assert vocabulary.fim is None
+    assert vocabulary.begin is None
