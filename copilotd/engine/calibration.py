@@ -16,6 +16,8 @@ from copilotd.engine.runner import Cache, Runner
 CONTEXT = 128
 """ids in the cache while steps are measured"""
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 64)
+CATCH_UP = (1, 2, 8, 32)
+"""Rows of a draft model's steps: one id is drawn, many are fed that were written without it."""
 REPEATS = 5
 NEAR = 1.1
 """A number of threads is worth it when it is faster than fewer by this factor."""
@@ -27,7 +29,7 @@ def measure(target: Runner, draft: Runner | None, max_draft_tokens: int) -> Cost
     """Costs of target steps of up to max_draft_tokens + 1 rows, and of the draft's."""
     return Costs(
         target=step_costs(target, widths(max_draft_tokens + 1, target.chunk)),
-        draft=() if draft is None else step_costs(draft, (1, 2)),
+        draft=() if draft is None else step_costs(draft, [rows for rows in CATCH_UP if rows <= draft.chunk]),
     )
 
 

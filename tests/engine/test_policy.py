@@ -106,7 +106,7 @@ def test_a_draft_model_that_became_good_is_found_again() -> None:
     draft.law = hashed(40, 1)
     better = engine.generate(request, never, carry_on).counters
     for _ in range(6):
-        engine._slots.drop("s")
+        engine.warm_draft(request, never)
         better = engine.generate(request, never, carry_on).counters
     assert better.accepted["draft"] > 200
 
@@ -150,5 +150,43 @@ def test_costs_are_measured_and_never_fall() -> None:
     assert [rows for rows, _ in costs.target] == list(range(1, 10))
     assert milliseconds == sorted(milliseconds)
     assert all(ms > 0 for ms in milliseconds)
-    assert [rows for rows, _ in costs.draft] == [1, 2]
+    assert [rows for rows, _ in costs.draft] == [1, 2, 8]
     assert measure(runner, None, 8).draft == ()
+
+
+CPU = Costs(
+    target=((1, 15.2), (2, 18.0), (3, 20.9), (4, 24.6), (5, 36.0), (8, 49.8), (9, 55.0)),
+    draft=((1, 3.0), (2, 3.5)),
+)
+"""the shape of 0.5B NF4 on two cores, with a small draft"""
+GPU = Costs(target=((1, 25.0), (9, 27.0)), draft=((1, 2.0), (2, 2.0)))
+
+
+def modelled_ms(costs: Costs, steps: list[tuple[int, int]], draft_steps: list[tuple[int, int]]) -> float:
+    return sum(costs.target_ms(ids) for ids, _ in steps) + sum(costs.draft_ms(ids) for ids, _ in draft_steps)
+
+
+@pytest.mark.parametrize("costs", [CPU, GPU, LINEAR, FLAT], ids=["cpu", "gpu", "linear", "flat"])
+@pytest.mark.parametrize("noise", [0.0, 0.2, 0.5, 3.0])
+def test_auto_is_never_slower_than_plain(costs: Costs, noise: float) -> None:
+    """In the time the table says, at every quality of the draft; and with a good draft it is faster."""
+    target = ToyRunner(hashed(40, 1), 40)
+    draft = ToyRunner(hashed(40, 1, noise=noise), 40)
+    engine = Engine(target, draft, context_tokens=500, costs=costs)
+    spent = {}
+    for speculation in ("off", "auto"):
+        request = GenerationRequest(
+            prompt=[1, 2, 3],
+            surroundings=Surroundings(before=[1, 2, 3]),
+            max_new_tokens=450,
+            slot=speculation,
+            speculation=speculation,
+        )
+        engine.warm_draft(request, never)
+        target.steps.clear()
+        draft.steps.clear()
+        engine.generate(request, never, carry_on)
+        spent[speculation] = modelled_ms(costs, target.steps, draft.steps)
+    assert spent["auto"] <= 1.03 * spent["off"]
+    if noise == 0.0 and costs is not LINEAR:
+        assert spent["off"] > 1.4 * spent["auto"]

@@ -16,9 +16,6 @@ from copilotd.engine.slots import Slots
 
 NAME = "draft"
 
-WARM = 64
-"""Ids the draft's cache may lack and still count as warm: they are fed with the next draft."""
-
 
 class Drawn(Struct):
     """What the draft model wrote, id by id."""
@@ -53,14 +50,13 @@ class DraftModel:
         self._prompt = list(request.draft_prompt or request.prompt)
         self._cache = self._slots.peek(request.slot)
 
-    def warm(self, emitted: Sequence[int]) -> bool:
-        """Whether little is missing in its cache; looking changes nothing."""
-        if self._cache is None:
-            return False
+    def lag(self, emitted: Sequence[int]) -> int | None:
+        """How many ids of prompt and `emitted` its cache lacks; None without a cache or without room. Looking
+        changes nothing."""
         sequence = [*self._prompt, *emitted]
-        return (
-            self._fits(sequence) and len(sequence) - prefix.common_prefix(self._cache.ids, sequence) <= WARM
-        )
+        if self._cache is None or not self._fits(sequence):
+            return None
+        return len(sequence) - prefix.common_prefix(self._cache.ids, sequence)
 
     def warm_up(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
         """Prefill the prompt of a request, where there is room for it; False when cancelled in between."""

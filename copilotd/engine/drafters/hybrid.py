@@ -15,8 +15,11 @@ from copilotd.engine.policy import Acceptance, Costs, Estimate, best_length
 from copilotd.engine.sampling import Randomness
 from copilotd.engine.slots import document
 
+WARM = 64
+"""Ids that the draft model's cache may lack: they are fed with the next draft."""
 PROBE_AFTER = 32
-"""Rounds after which a draft model that did not seem worth its cost is asked for one id all the same."""
+"""Rounds after which a draft model that did not seem worth its cost is asked for one id all the same, if that
+costs no more than this part of them: its cache may have to catch up."""
 
 
 class Guess(Struct):
@@ -121,18 +124,29 @@ class Hybrid:
         if self._request.speculation == "on":
             _, rate = self._expected([], limit, riding, least=1)
             return limit if rate > rival else 0
-        if not self._draft.warm(emitted):
+        lag = self._draft.lag(emitted)
+        if lag is None or lag > WARM:
             return 0
         length, rate = self._expected([], limit, riding)
         if length and rate > rival:
             self._unasked = 0
             return limit
         self._unasked += 1
-        ideal, _ = best_length(self.costs, riding, [1.0] * limit, draft_ms=self.costs.draft_ms(1))
-        if self._unasked < PROBE_AFTER or not ideal:
+        if not self._probe_is_due(lag, limit, riding):
             return 0
         self._unasked = 0
         return 1
+
+    def _probe_is_due(self, lag: int, limit: int, riding: int) -> bool:
+        """After some rounds, where it costs little and could pay if everything were accepted."""
+        costs = self.costs
+        ms = costs.draft_ms(lag) + costs.target_ms(riding + 1) - costs.target_ms(riding)
+        ideal, _ = best_length(costs, riding, [1.0] * limit, draft_ms=costs.draft_ms(1))
+        return (
+            self._unasked >= PROBE_AFTER
+            and ms * PROBE_AFTER <= self._unasked * costs.target_ms(1)
+            and ideal > 0
+        )
 
     def _expected(
         self, probabilities: Sequence[float], limit: int, riding: int, least: int = 0
