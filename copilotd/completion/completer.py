@@ -85,7 +85,7 @@ class Completer:
         document = self._open(ask)
 
         if recalled := document.memory.recall(ask):
-            known = self._recalled(recalled, ask, context, explanation)
+            known = self._recalled(document, recalled, ask, context, explanation)
             if known is not None:
                 return known
         if document.writing and (typed := _joins(document.writing, ask, chosen)) is not None:
@@ -140,7 +140,7 @@ class Completer:
     # ---- from memory ---------------------------------------------------------------------------------------
 
     def _recalled(
-        self, recalled: Recalled, ask: Ask, context: Context, explanation: Explanation
+        self, document: Document, recalled: Recalled, ask: Ask, context: Context, explanation: Explanation
     ) -> Completion | None:
         """An answer from memory; None when it does not fit what stands after the cursor now."""
         if not recalled.text:
@@ -154,7 +154,9 @@ class Completer:
         if not result.text or not _extends(result.text, context.selected):
             return None
         explanation.add("session", "typed as suggested")
-        return Completion([_suggestion(ask, result)], "", explanation, typed_through=True)
+        suggestion = _suggestion(ask, result)
+        document.shown = (ask, suggestion)
+        return Completion([suggestion], "", explanation, typed_through=True)
 
     # ---- writing -------------------------------------------------------------------------------------------
 
@@ -225,6 +227,8 @@ class Completer:
         started = time.perf_counter()
         document.prompts[writing.slot[1]] = writing.prompt
         generation = self._backend.generate(self._request(writing), ended, emit)
+        if writing.finished:
+            explanation.add("stop", "what would follow is not wanted here")
         writing.finished = writing.finished or generation.finish in ("stop", "length")
         explanation.counters = generation.counters
         spent = (time.perf_counter() - started) * 1e3
@@ -285,7 +289,7 @@ class Completer:
         budget = self._prompts.budget(ask)
         for slot in (document.current, 1 - document.current):
             layout = document.layouts.get(slot)
-            if layout is not None and self._fits(layout, ask.text, cursor, budget):
+            if layout is not None and self._fits(layout, ask, cursor, budget):
                 document.current = slot
                 return layout, budget
         document.surrounded = document.warmed = False
@@ -303,10 +307,11 @@ class Completer:
         document.current = layout.slot
         return layout, budget
 
-    def _fits(self, layout: Layout, text: str, cursor: int, budget: Budget) -> bool:
-        if not layout.holds(text, cursor):
+    def _fits(self, layout: Layout, ask: Ask, cursor: int, budget: Budget) -> bool:
+        header = self._prompts.header(ask)
+        if layout.head[: len(header)] != header or not layout.holds(ask.text, cursor):
             return False
-        typed = self._prompts.encoder.count(layout.typed(text, cursor))
+        typed = self._prompts.encoder.count(layout.typed(ask.text, cursor))
         room = self._backend.context_tokens - budget.answer - len(layout.head)
         return typed <= min(budget.typed, room)
 
@@ -414,8 +419,10 @@ class Completer:
         if document.memory.recall(ask) is not None:
             return False
         explanation = Explanation()
-        context = context_of(ask, _cursor(ask), "")
-        writing = None if context.scope == "none" else self._begin(document, ask, context, explanation)
+        writing = document.writing
+        if writing is None or _joins(writing, ask, "") is None:
+            context = context_of(ask, _cursor(ask), "")
+            writing = None if context.scope == "none" else self._begin(document, ask, context, explanation)
         if writing is None:
             return False
         document.writing = writing

@@ -44,16 +44,30 @@ class PromptWriter:
         self._context = context_tokens
 
     def budget(self, ask: Ask) -> Budget:
-        template = len(self._header(ask)) + (3 if self._vocabulary.fim else 0)
+        template = len(self.header(ask)) + (3 if self._vocabulary.fim else 0)
         return budget_for(
             self._context, template, ask.settings.max_new_tokens, self._vocabulary.fim is not None
         )
+
+    def header(self, ask: Ask) -> list[int]:
+        """What comes before everything else and changes seldom."""
+        ids = [] if self._vocabulary.begin is None else [self._vocabulary.begin]
+        fim = self._vocabulary.fim
+        if fim is None:
+            return ids
+        name, path = (min(most, self._context // NAME_SHARE) for most in (NAME_TOKENS, PATH_TOKENS))
+        if fim.repository is not None and ask.repository:
+            ids += [fim.repository, *self.encoder.encode(ask.repository)[:name]]
+            ids += self.encoder.encode("\n")
+        if fim.file is not None and ask.path:
+            ids += [fim.file, *self.encoder.encode(ask.path)[-path:], *self.encoder.encode("\n")]
+        return ids
 
     def lay(self, ask: Ask, cursor: int, budget: Budget, slot: int, previous: Layout | None) -> Layout:
         """A frame for the text around the cursor."""
         text, count = ask.text, self.encoder.count
         window = place(text, cursor, budget, count, previous)
-        header = self._header(ask)
+        header = self.header(ask)
         if self._vocabulary.fim is None:
             return Layout(
                 start=window.start,
@@ -88,7 +102,7 @@ class PromptWriter:
         """The prompt in words, for a person who asked why."""
         if self._vocabulary.fim is None:
             return [Part("typed", typed_tokens, typed)]
-        header = self._header(ask)
+        header = self.header(ask)
         return [
             Part("header", len(header), self._vocabulary.decode(header)),
             Part("prefix", len(layout.prefix_ids), unix(layout.known)),
@@ -104,20 +118,6 @@ class PromptWriter:
         encode = self.encoder.encode
         layout.above = encode(unix(text[above[0][0] : layout.start])) if above else []
         layout.below = encode(unix(text[after : below[-1][1]])) if below else []
-
-    def _header(self, ask: Ask) -> list[int]:
-        """What comes before everything else and changes seldom."""
-        ids = [] if self._vocabulary.begin is None else [self._vocabulary.begin]
-        fim = self._vocabulary.fim
-        if fim is None:
-            return ids
-        name, path = (min(most, self._context // NAME_SHARE) for most in (NAME_TOKENS, PATH_TOKENS))
-        if fim.repository is not None and ask.repository:
-            ids += [fim.repository, *self.encoder.encode(ask.repository)[:name]]
-            ids += self.encoder.encode("\n")
-        if fim.file is not None and ask.path:
-            ids += [fim.file, *self.encoder.encode(ask.path)[-path:], *self.encoder.encode("\n")]
-        return ids
 
     def _frame(self, header: Sequence[int], prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
         fim = self._vocabulary.fim

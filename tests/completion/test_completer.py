@@ -49,21 +49,23 @@ def idle(completer: Completer) -> int:
 
 
 class Watched(ScriptedBackend):
-    """Goes on with its script where the prompt ends; counts what it has emitted."""
+    """Goes on with its script where the text stands; counts what it has emitted."""
 
-    def __init__(self, script: str, **options: Any) -> None:
-        super().__init__(lambda prompt: script[self._done(script, prompt) :], **options)
+    def __init__(self, whole: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._whole = whole
         self.emitted = 0
-
-    @staticmethod
-    def _done(script: str, prompt: str) -> int:
-        return max(n for n in range(len(script) + 1) if prompt.endswith(script[:n]))
 
     def generate(self, request: GenerationRequest, cancelled: Cancelled, emit: Emit) -> Generation:
         def watched(ids: Sequence[int]) -> bool:
             self.emitted += len(ids)
             return emit(ids)
 
+        constraint: Any = request.constraint
+        needed = constraint.needed.decode() if constraint else ""
+        stands = self.vocabulary.render(request.prompt) + needed
+        done = max(n for n in range(len(self._whole) + 1) if stands.endswith(self._whole[:n]))
+        self._script = self._whole[done:]
         return super().generate(request, cancelled, watched)
 
 
@@ -326,6 +328,46 @@ def test_the_place_where_an_accepted_item_lands_is_known_ahead() -> None:
     assert backend.starts == starts
     assert text(completion) == " + 2"
     assert "\r" not in "".join(backend.prompts)
+
+
+def test_one_acceptance_after_the_other_is_known_ahead() -> None:
+    completer, backend = completing(
+        Rules({"c =": "\nd = 4", "b =": "\nc = 3", "a =": "\nb = 2"}, otherwise="a = 1")
+    )
+    one = ask("‸\n")
+    shown = completer.complete(one, never, None).suggestions[0]
+    for expected in ("\nb = 2", "\nc = 3", "\nd = 4"):
+        idle(completer)
+        starts = backend.starts
+        one = at(accept(one, shown), shown.start + len(shown.text))
+        shown = completer.complete(one, never, None).suggestions[0]
+        assert (shown.text, backend.starts) == (expected, starts)
+
+
+def test_work_ahead_that_was_cut_short_goes_on_where_it_was() -> None:
+    backend = Watched("x = 1\n    y = 2")
+    completer = Completer(backend)
+    settings_ = SessionSettings(multiline="never")
+    one = ask("def f():\n    ‸\n", settings=settings_)
+    shown = completer.complete(one, never, None).suggestions[0]
+    assert shown.text == "x = 1"
+    seen = backend.emitted
+    while completer.idle(lambda: backend.emitted >= seen + 3) and backend.emitted < seen + 3:
+        pass
+    cut = backend.requests[-1]
+    completer.complete(one, never, None)
+    idle(completer)
+    assert list(backend.requests[-1].prompt[: len(cut.prompt)]) == list(cut.prompt)
+    assert len(backend.requests[-1].prompt) == len(cut.prompt) + 3
+    landed = at(accept(one, shown), shown.start + len(shown.text), settings=settings_)
+    assert text(completer.complete(landed, never, None)) == "\n    y = 2"
+
+
+def test_another_folder_name_is_another_prompt() -> None:
+    completer, backend = completing("zz")
+    complete(completer, "x = ‸", repository="one")
+    complete(completer, "x = 1 + ‸", repository="two")
+    assert "two" in backend.prompts[-1]
 
 
 def test_idle_work_ends_when_it_is_cancelled_and_has_an_end() -> None:
