@@ -5,6 +5,7 @@ from __future__ import annotations
 from copilotd.completion.postprocess.brackets import errors, opens_block
 from copilotd.completion.postprocess.indent import width
 from copilotd.completion.postprocess.languages import (
+    CLOSERS,
     closes,
     goes_on,
     language,
@@ -81,10 +82,13 @@ def _floor(context: Context, lines: list[str]) -> tuple[int, bool]:
 
 def _missing(context: Context, text: str, at: int, line: str) -> bool:
     """A line that closes a block is needed: without it a bracket stays open, or a word is still to come."""
-    if line.strip()[:1] in (")", "]", "}"):
-        return errors(context, text[: at + len(line)]) < errors(context, text[:at])
     below = context.below
-    return not (below.strip() == line.strip() and width(context, below) == width(context, line))
+    deep = width(context, below) == width(context, line)
+    if line.strip()[:1] in CLOSERS:
+        with_it = errors(context, text[: at + len(line)])
+        stands = deep and below.strip()[:1] == line.strip()[:1]
+        return with_it < errors(context, text[:at]) and not (stands and with_it)
+    return not (deep and below.strip() == line.strip())
 
 
 def _ends_statement(context: Context, line: str) -> bool:

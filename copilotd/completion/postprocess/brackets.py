@@ -17,7 +17,8 @@ Kind: TypeAlias = Literal["comment", "long", "string", "quote", "bracket"]
 ABOVE = 16_000
 BELOW = 6_000
 """code points that are looked at on each side of the cursor"""
-_DOCSTRING = re.compile(r'(?m)^(?P<left>[^\n"#]*?)[rRbBfFuU]{0,2}"""')
+_DOCSTRING = re.compile(r'(?m)^(?P<left>[^\n"#]*?)[rRbBfFuU]{0,2}"""(?P<right>[ \t]*[\w\\<{`*])?')
+_BEFORE_A_STRING = ("=", "(", ",", "[", "{", "+", ":", "return")
 
 
 class Token(Struct, frozen=True):
@@ -139,12 +140,11 @@ def _above(identifier: str, text: str) -> Opened:
 def _end_of_docstring(text: str) -> int:
     """Where code begins if the window begins within a docstring: its first quotes look like an end."""
     match = _DOCSTRING.search(text)
-    if match is None:
+    if match is None or match.group("right"):
         return 0
+    left = match.group("left").strip()
     above = text[: match.start()].rstrip()
-    opens = match.group("left").strip().endswith(("=", "(", ",", "[", "{", "+", ":", "return")) or (
-        not match.group("left").strip() and (not above or above.endswith((":", '"""', "{")))
-    )
+    opens = left.endswith(_BEFORE_A_STRING) if left else not above or above.endswith(":")
     return 0 if opens else match.end()
 
 
@@ -166,6 +166,13 @@ def errors(context: Context, text: str, covers: int = 0) -> int:
     stack = list(around.brackets)
     rest = around.head + text + context.after[covers : covers + BELOW]
     return _walk(stack, tokens(language(context.language), rest), around.whole) + len(stack)
+
+
+def stray_quotes(context: Context, text: str, tail: str) -> int:
+    """Quotes without a partner, and long strings without an end, up to the end of the cursor's line."""
+    around = _around(context)
+    found = tokens(language(context.language), around.head + text + tail)
+    return sum(token.kind in ("quote", "long") and not token.closed for token in found)
 
 
 def depth(context: Context, text: str) -> int:

@@ -18,8 +18,8 @@ PREFIX_SHARE = 0.6
 def following(context: Context, text: str) -> Change | None:
     """Cut at the first line that is the next one below, blank lines ignored on both sides.
 
-    The same words at the same depth are the same line. Closing brackets alone are the ones below only if
-    with both of them there would be one too many.
+    The same words at the same depth are the same line. Closing brackets alone are the ones below if with both
+    of them there would be one too many, or if they stand as deep and the brackets around don't say otherwise.
     """
     below = context.below.rstrip()
     if not below:
@@ -28,7 +28,7 @@ def following(context: Context, text: str) -> Change | None:
     at = 0
     for number, line in enumerate(lines):
         full = ((context.head if number == 0 else "") + line).rstrip()
-        if full.strip() and _same(context, text, at, full, below, number == len(lines) - 1):
+        if line.strip() and _same(context, text, at, full, below, number == len(lines) - 1):
             return Change(text[:at].rstrip(), "from here on the text repeats what stands below")
         at += len(line) + 1
     return None
@@ -46,7 +46,10 @@ def _same(context: Context, text: str, at: int, line: str, below: str, last: boo
     if closers is None or not standing.startswith(closers.group().rstrip(";,")):
         return False
     through = text[: at + text[at:].find(closers.group()) + 1]
-    return depth(context, through) < 0 and errors(context, text[:at]) < errors(context, text)
+    if depth(context, through) >= 0:
+        return False
+    with_it, without = errors(context, text), errors(context, text[:at])
+    return without < with_it or (with_it > 0 and width(context, line) == width(context, below))
 
 
 def closers_below(context: Context, text: str) -> Change | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from copilotd.completion.postprocess.brackets import closings, errors
+from copilotd.completion.postprocess.brackets import closings, errors, stray_quotes
 from copilotd.completion.postprocess.texts import Change, Context
 
 _CLOSING = re.compile(r"[)\]}\"'`;,>\s]*")
@@ -21,10 +21,14 @@ def overlap(context: Context, text: str) -> Change | None:
     if _rewrites(context, text, tail):
         return Change("", "it is another version of what stands right of the cursor")
     cuts = [*_ends_in(text, tail), *_ends_in(text, tail.lstrip())]
-    best = min(sorted({0, *cuts}, reverse=True), key=lambda cut: errors(context, text[: len(text) - cut]))
-    left = errors(context, text[: len(text) - best])
+
+    def wrong(cut: int) -> tuple[int, int]:
+        kept = text[: len(text) - cut]
+        return stray_quotes(context, kept, tail), errors(context, kept)
+
+    best = min(sorted({0, *cuts}, reverse=True), key=wrong)
     past = _past_closers(context, text, tail)
-    if past and errors(context, past, len(tail)) < left:
+    if past and (stray_quotes(context, past, ""), errors(context, past, len(tail))) < wrong(best):
         return Change(past, "it goes on past the closers that stand there", len(tail))
     return Change(text[: len(text) - best], "its end stands right of the cursor") if best else None
 
