@@ -7,7 +7,7 @@ import random
 import pytest
 from pair import corpus, vocabulary
 from pair.corpus import Document, Novelty, documents, sql_of_tcl, without_licence
-from pair.recipe import Rows
+from pair.recipe import Rows, Stage
 from pair.rows import RowSampler, block_end, hole
 from pair.sources import Package, _agrees
 from tokenizers import Tokenizer
@@ -120,9 +120,11 @@ def test_rows_are_full_and_every_hole_is_whole(tokenizer: Tokenizer, length: int
     long = "".join(BODY.replace("area", f"area{i}") for i in range(6))
     files = [Document("@a/pkg", f"src/{i}.py", "python", long) for i in range(3)]
     sampler = RowSampler(files, {"python": 1.0}, Rows(fim=0.6, repository=0.3), tokenizer)
-    batch = sampler.batch(seed=1, step=3, rows=40, length=length)
+    stage = Stage(start=0.0, row=length, batch=40 * length, echo=0.1)
+    batch = sampler.batch(seed=1, step=3, stage=stage)
     assert batch.shape == (40, length + 1)
-    assert batch.equal(sampler.batch(seed=1, step=3, rows=40, length=length))
+    assert batch.equal(sampler.batch(seed=1, step=3, stage=stage))
+    assert not batch.equal(sampler.batch(seed=1, step=4, stage=stage))
     prefix, suffix, middle = (tokenizer.token_to_id(f"<|fim_{n}|>") for n in ("prefix", "suffix", "middle"))
     holes = 0
     for row in batch.tolist():

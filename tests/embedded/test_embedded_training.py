@@ -50,14 +50,15 @@ def schedule(**changes: object) -> Schedule:
 def test_ten_steps_lower_the_loss(sampler: RowSampler, tmp_path: Path) -> None:
     run = Run(tmp_path, SHAPE, schedule(), seed=1)
     losses = [
-        run.advance(lambda m, s, r, n: next_token_loss(m, sampler.batch(1, s, r, n))) for _ in range(10)
+        run.advance(lambda m, step, stage: next_token_loss(m, sampler.batch(1, step, stage)))
+        for _ in range(10)
     ]
     assert losses[-1] < 0.8 * losses[0]
 
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(sampler: RowSampler, tmp_path: Path) -> None:
-    def loss(model: Qwen2, step: int, rows: int, length: int) -> torch.Tensor:
-        return next_token_loss(model, sampler.batch(1, step, rows, length))
+    def loss(model: Qwen2, step: int, stage: Stage) -> torch.Tensor:
+        return next_token_loss(model, sampler.batch(1, step, stage))
 
     whole = Run(tmp_path / "whole", SHAPE, schedule(), seed=1)
     for _ in range(4):
@@ -124,7 +125,7 @@ def test_generating_with_a_cache_writes_what_whole_forwards_write() -> None:
 def test_the_draft_learns_the_targets_law(sampler: RowSampler, tmp_path: Path) -> None:
     teacher = Run(tmp_path / "target", SHAPE, schedule(), seed=1)
     for _ in range(15):
-        teacher.advance(lambda m, s, r, n: next_token_loss(m, sampler.batch(1, s, r, n)))
+        teacher.advance(lambda m, step, stage: next_token_loss(m, sampler.batch(1, step, stage)))
     small = Shape(hidden=32, layers=1, heads=1, kv_heads=1, head_dim=32, ffn=48, vocabulary=ENTRIES)
     recipe = Recipe(
         seed=1,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pair.model import KeysValues, Qwen2
-from pair.recipe import Recipe
+from pair.recipe import Recipe, Stage
 from pair.rows import RowSampler
 from pair.training import Loss, next_token_loss
 
@@ -52,15 +52,15 @@ def loss(teacher: Qwen2, sampler: RowSampler, recipe: Recipe, folder: Path) -> L
     own = _own_rows(teacher, sampler, recipe, folder)
     plain_tokens = recipe.draft_plain * recipe.draft_schedule.tokens
 
-    def teach(draft: Qwen2, step: int, rows: int, length: int) -> Tensor:
-        if step * rows * length < plain_tokens:
-            return next_token_loss(draft, sampler.batch(recipe.seed + 1, step, rows, length))
-        own_rows = round(rows * recipe.own_share)
+    def teach(draft: Qwen2, step: int, stage: Stage) -> Tensor:
+        if step * stage.batch < plain_tokens:
+            return next_token_loss(draft, sampler.batch(recipe.seed + 1, step, stage))
+        own_rows = round(stage.rows * recipe.own_share)
         start = step * own_rows % max(1, own.shape[0] - own_rows)
         ids = torch.cat(
             [
-                sampler.batch(recipe.seed + 1, step, rows - own_rows, length)[:, :-1],
-                own[start : start + own_rows, :length].long(),
+                sampler.batch(recipe.seed + 1, step, stage)[own_rows:, :-1],
+                own[start : start + own_rows, : stage.row].long(),
             ]
         )
         with torch.no_grad():

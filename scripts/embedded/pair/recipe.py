@@ -20,6 +20,12 @@ class Stage(Struct, frozen=True, kw_only=True):
     """tokens"""
     batch: int
     """tokens"""
+    echo: float = 0.0
+    """share of the rows that repeat a stretch of tokens: what teaches a model to copy, long before code does"""
+
+    @property
+    def rows(self) -> int:
+        return max(1, self.batch // self.row)
 
 
 class Schedule(Struct, frozen=True, kw_only=True):

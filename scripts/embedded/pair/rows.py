@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from pair.corpus import Document
-from pair.recipe import Rows
+from pair.recipe import Rows, Stage
 
 CHARACTERS = 5
 """more characters than this a token has no text on average: enough text is encoded, then cut"""
@@ -40,10 +40,16 @@ class RowSampler:
             self._control, ("fim_prefix", "fim_suffix", "fim_middle")
         )
 
-    def batch(self, seed: int, step: int, rows: int, length: int) -> Tensor:
-        """int64 [rows, length + 1], the same for the same arguments."""
+    def batch(self, seed: int, step: int, stage: Stage) -> Tensor:
+        """int64 [stage.rows, stage.row + 1], the same for the same arguments."""
         rng = random.Random(f"{seed} {step}")
-        return torch.tensor([self._row(rng, length + 1) for _ in range(rows)])
+        length = stage.row + 1
+        return torch.tensor(
+            [
+                self._echo(rng, length) if rng.random() < stage.echo else self._row(rng, length)
+                for _ in range(stage.rows)
+            ]
+        )
 
     def prompts(self, seed: str, count: int, length: int) -> list[list[int]]:
         """FIM prompts of exactly `length` ids, with a few ids typed after <|fim_middle|>."""
@@ -63,6 +69,28 @@ class RowSampler:
         while len(ids) < length:
             ids += self._example(rng, length - len(ids))
         return ids[:length]
+
+    def _echo(self, rng: random.Random, length: int) -> list[int]:
+        """A stretch of tokens that comes again and again, from a random place in it and after random others.
+
+        In half of the rows the tokens are shuffled, so that nothing but copying foretells them.
+        """
+        document, at = self._place(rng)
+        ids = self._encode(document.text[at : at + CHARACTERS * length])[: length // 2]
+        if rng.random() < 0.5:
+            rng.shuffle(ids)
+        stretch = ids[: rng.randrange(8, 16 + length // 4)]
+        others = ids[len(stretch) :]
+        row: list[int] = []
+        while len(row) < length:
+            start = rng.randrange(1 + len(stretch) // 2)
+            row += stretch[start:]
+            if others:
+                begin = rng.randrange(len(others))
+                row += others[begin : begin + rng.randrange(12)]
+            elif not stretch:
+                row.append(self.end)
+        return row[:length]
 
     def _example(self, rng: random.Random, room: int) -> list[int]:
         document, at = self._place(rng)

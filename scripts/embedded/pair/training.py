@@ -15,10 +15,10 @@ from torch import Tensor
 
 from pair.model import HeadLoss, Qwen2, Shape
 from pair.muon import Muon
-from pair.recipe import Schedule
+from pair.recipe import Schedule, Stage
 
-Loss = Callable[[Qwen2, int, int, int], Tensor]
-"""(model in bf16, step, rows, tokens of a row) -> mean loss"""
+Loss = Callable[[Qwen2, int, Stage], Tensor]
+"""(model in bf16, step, what the rows are to be) -> mean loss"""
 
 
 def next_token_loss(model: Qwen2, ids: Tensor) -> Tensor:
@@ -80,8 +80,7 @@ class Run:
     def advance(self, loss: Loss) -> float:
         """One step; its loss."""
         stage = self.schedule.stage(self.seen)
-        rows = max(1, stage.batch // stage.row)
-        value = loss(self.model, self.step, rows, stage.row)
+        value = loss(self.model, self.step, stage)
         value.backward()
         rate = self.schedule.rate(self.step, self.seen)
         for name, parameter in self.model.named_parameters():
@@ -92,7 +91,7 @@ class Run:
             optimiser.step()
         self._refresh()
         self.step += 1
-        self.seen += rows * stage.row
+        self.seen += stage.rows * stage.row
         return value.item()
 
     def save(self) -> None:
