@@ -45,6 +45,7 @@ class LocalBackend:
             quantisation=pair.quantisation,
             device=pair.device,
             identity=Identity(speculation=pair.identity.speculation, cache=pair.identity.cache),
+            smaller=pair.smaller,
             remarks=tuple(pair.warnings),
         )
         with _said():

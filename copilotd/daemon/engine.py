@@ -10,6 +10,7 @@ from typing import TypeVar
 from copilotd.completion.ask import Completion
 from copilotd.daemon.loading import Models, is_lost_device, is_out_of_memory
 from copilotd.daemon.log import log, place
+from copilotd.daemon.platform import on_battery
 from copilotd.daemon.scheduler import Job, Scheduler
 
 R = TypeVar("R")
@@ -74,7 +75,7 @@ class Engine(threading.Thread):
 
     def _idle(self) -> bool:
         completer = self._models.completer
-        return completer is not None and completer.idle(self._scheduler.busy)
+        return completer is not None and not on_battery() and completer.idle(self._scheduler.busy)
 
     def _guard(self, work: Callable[[], R]) -> R | None:
         try:

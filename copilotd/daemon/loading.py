@@ -78,6 +78,7 @@ class Models:
         self._make_completer = make_completer
         self._changed = changed
         self._backend: Backend | None = None
+        self._settings = Settings()
         self._wanted = 0
         self._told = 0.0
         self.completer: Completes | None = None
@@ -93,8 +94,8 @@ class Models:
         self._wanted += 1
         return self._wanted
 
-    def load(self, settings: Settings, ticket: int) -> None:
-        """Free what is loaded and load what the settings say. Never raises."""
+    def load(self, settings: Settings, ticket: int, notices: tuple[Notice, ...] = ()) -> None:
+        """Free what is loaded and load what the settings say; `notices` say why. Never raises."""
         if ticket != self._wanted:
             return
         self._let_go()
@@ -109,7 +110,7 @@ class Models:
             self.fail(f"copilotd cannot complete: {_reason(error)}")
         else:
             log.info("loaded %s in %.1f s", backend.name, time.monotonic() - started)
-            self._take(backend, settings)
+            self._take(backend, settings, notices)
 
     def free(self) -> None:
         """Let the models go, at once."""
@@ -122,23 +123,31 @@ class Models:
         self._set(ModelState(state="failed", message=message, notices=(Notice("error", message),)))
 
     def give_back(self) -> None:
-        """A request ran out of memory: halve the caches, or let the models go if that was not enough."""
-        if self._backend is None:
+        """A request ran out of memory: halve the caches; if that is done already, load a smaller pair."""
+        backend = self._backend
+        if backend is None:
             return
-        if self._backend.shrink():
+        description = backend.describe()
+        if backend.shrink():
             notice = Notice("warning", "Out of memory: copilotd halved its caches and goes on.")
             self._set(replace(self.state, notices=(*self.state.notices, notice)))
+        elif description.smaller:
+            smaller = replace(self._settings.daemon, model=description.smaller, draft="auto")
+            text = f"Out of memory: copilotd goes on with {description.smaller} in the place of {description.target}."
+            del backend
+            self.load(replace(self._settings, daemon=smaller), self._wanted, (Notice("warning", text),))
         else:
             self.fail(
                 "copilotd cannot complete: out of memory. Choose a smaller model or free memory, "
                 "then run `copilotd reload`"
             )
 
-    def _take(self, backend: Backend, settings: Settings) -> None:
+    def _take(self, backend: Backend, settings: Settings, notices: tuple[Notice, ...]) -> None:
         self._backend = backend
+        self._settings = settings
         self.completer = self._make_completer(backend, settings.daemon)
         description = backend.describe()
-        notices = tuple(Notice("warning", remark) for remark in description.remarks)
+        notices += tuple(Notice("warning", remark) for remark in description.remarks)
         self._set(ModelState(state="ready", name=backend.name, device=description.device, notices=notices))
 
     def _let_go(self) -> None:

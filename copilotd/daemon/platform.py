@@ -225,3 +225,19 @@ def detach() -> None:
     if os.fork():
         os._exit(0)
     os.setsid()
+
+
+# ---- power -----------------------------------------------------------------------------------------------
+
+
+def on_battery(supplies: Path = Path("/sys/class/power_supply")) -> bool:
+    """Is there a mains plug, and none is in? False where the system does not tell."""
+    plugs = [file.parent for file in supplies.glob("*/type") if _word(file) == "Mains"]
+    return bool(plugs) and all(_word(plug / "online") == "0" for plug in plugs)
+
+
+def _word(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""

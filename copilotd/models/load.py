@@ -42,6 +42,8 @@ class Pair(Struct, kw_only=True):
     bytes_per_token: int
     """of weights that a plain step of the target reads"""
     identity: Identity
+    smaller: str = ""
+    """the next smaller target on this machine"""
     warnings: list[str] = field(default_factory=list)
     """for the person, each said once"""
 
@@ -91,6 +93,7 @@ def load_pair(settings: DaemonSettings, progress: Progress) -> Pair:
         memory_bytes=target.memory_bytes + (draft.memory_bytes if draft else 0),
         bytes_per_token=target.bytes_per_token,
         identity=self_test(target.runner),
+        smaller=_smaller(place),
         warnings=warnings,
     )
 
@@ -162,6 +165,13 @@ def _target(settings: DaemonSettings, device: torch.device) -> Place:
 
 _CPU_PARAMETERS = 2_000_000_000
 """`auto` takes nothing larger on a CPU: it would be too slow to type with"""
+
+
+def _smaller(place: Place) -> str:
+    """The largest target on disk that is smaller than this one; "" if there is none, or this one is unknown."""
+    largest = place.entry.parameters if place.entry is not None else 0
+    entries = (entry for entry in CATALOGUE if entry.target and entry.parameters < largest)
+    return next((entry.name for entry in entries if _on_disk(entry) is not None), "")
 
 
 def _paired(

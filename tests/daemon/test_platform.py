@@ -167,3 +167,22 @@ def test_windows_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_our_processes_start_isolated() -> None:
     command = platform.serve_command()
     assert "-P" in command[:2]
+
+
+@pytest.mark.parametrize(
+    ("supplies", "battery"),
+    [
+        ({}, False),
+        ({"BAT0": ("Battery", None)}, False),
+        ({"AC": ("Mains", "1"), "BAT0": ("Battery", None)}, False),
+        ({"AC": ("Mains", "0"), "BAT0": ("Battery", None)}, True),
+        ({"AC": ("Mains", "0"), "USB": ("Mains", "1")}, False),
+    ],
+)
+def test_battery(tmp_path: Path, supplies: dict[str, tuple[str, str | None]], battery: bool) -> None:
+    for name, (kind, online) in supplies.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "type").write_text(kind + "\n")
+        if online is not None:
+            (tmp_path / name / "online").write_text(online + "\n")
+    assert platform.on_battery(tmp_path) == battery

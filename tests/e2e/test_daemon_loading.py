@@ -167,6 +167,19 @@ def test_out_of_memory_halves_the_caches_and_then_lets_the_models_go(tmp_path: P
         assert client.complete(URI, 1, 2).reason == "memory"  # a new backend, with its failures ahead
 
 
+def test_out_of_memory_once_more_brings_the_smaller_pair(tmp_path: Path) -> None:
+    with (
+        daemon(tmp_path, failures=["oom", "oom", "ok"], smaller="tiny") as started,
+        editor(started) as client,
+    ):
+        client.ready()
+        assert client.complete(URI, 1, 2).reason == "memory"
+        assert "halved" in client.expect(wire.Notice).text
+        assert client.complete(URI, 1, 2).reason == "memory"
+        assert "tiny" in client.expect(wire.Notice).text
+        assert [record["model"] for record in started.records("load")] == ["auto", "tiny"]
+
+
 def test_a_lost_device_ends_the_daemon(tmp_path: Path) -> None:
     with daemon(tmp_path, failures=["cuda"]) as started, editor(started) as client:
         client.ready()

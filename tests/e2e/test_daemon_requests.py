@@ -281,3 +281,11 @@ def test_a_thousand_requests_leave_nothing_behind(quick: ScriptedDaemon) -> None
         until_status(quick, "clients", 1)
         assert held() == before
         assert memory_mb() < memory + 10
+
+
+def test_a_daemon_that_leaves_on_purpose_says_so(quick: ScriptedDaemon) -> None:
+    with quick.client() as client:
+        begin(client)
+        quick.terminate()
+        client.expect(wire.Done)
+        assert client.closed()

@@ -6,6 +6,8 @@
   `Rules({"needle in the prompt": "answer", ...}, otherwise="")` is such a callable.
 - delay_per_token_ms: time of a "forward step"; one id per step, `cancelled` is looked at every 5 ms.
 - prefill_delay_ms: waited before the first id.
+- keep=False leaves `requests` empty, for processes that run long;
+- smaller: the model that is loaded when memory does not suffice.
 - noise: prints to stdout, fd 1, a subprocess, warnings and logging at load and at every generation.
 - `backend.starts` counts generations; `backend.requests` holds every exact GenerationRequest;
   `backend.prompts` the same as text, with control tokens written out ("<|fim_prefix|>…").
@@ -177,8 +179,11 @@ class ScriptedBackend:
         failures: Sequence[str] = (),
         record: Callable[[dict[str, Any]], None] = lambda event: None,
         name: str = "scripted",
+        smaller: str = "",
+        keep: bool = True,
     ) -> None:
         self.name = name
+        self.smaller = smaller
         self.vocabulary = ByteVocabulary()
         self.context_tokens = context_tokens
         self.prefill_tokens_per_s = prefill_tokens_per_s
@@ -192,6 +197,7 @@ class ScriptedBackend:
         self._noise = noise
         self._failures = list(failures)
         self._record = record
+        self._keep = keep
         self._last: Sequence[int] = ()
 
     @property
@@ -203,10 +209,13 @@ class ScriptedBackend:
         return [self.vocabulary.render(request.prompt) for request in self.requests]
 
     def describe(self) -> Description:
-        return Description(target=self.name, quantisation="none", device="none", kv_bytes=1)
+        return Description(
+            target=self.name, quantisation="none", device="none", kv_bytes=1, smaller=self.smaller
+        )
 
     def warm(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
-        self.warmed.append(request)
+        if self._keep:
+            self.warmed.append(request)
         return not cancelled()
 
     def shrink(self) -> bool:
@@ -218,7 +227,8 @@ class ScriptedBackend:
         self._record({"event": "close"})
 
     def generate(self, request: GenerationRequest, cancelled: Cancelled, emit: Emit) -> Generation:
-        self.requests.append(request)
+        if self._keep:
+            self.requests.append(request)
         prompt = self.vocabulary.render(request.prompt)
         self._record({"event": "start", "prompt": list(request.prompt), "text": prompt})
         if self._noise:
@@ -299,7 +309,11 @@ def make_scripted(options: dict[str, Any], records: Path) -> Callable[[Any, Prog
         if outcome.startswith("wait:"):
             time.sleep(float(outcome[5:]))
         fail(outcome)
-        return ScriptedBackend(record=record, **options)
+        return ScriptedBackend(
+            record=record,
+            keep=False,
+            **options | ({"smaller": ""} if settings.daemon.model == options.get("smaller") else {}),
+        )
 
     return load
 
