@@ -1,0 +1,1 @@
+"""Weights that come with the package; README.md is their card."""
