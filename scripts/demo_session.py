@@ -18,11 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from copilotd.config import SessionSettings
+from copilotd.models import starter
 from copilotd.replay.editor import Editor, Reply
 from copilotd.replay.trace import Edit
 
 SOURCES = Path(__file__).resolve().parent.parent / "tests" / "sources"
-MOST_KEYS = 18
+MOST_KEYS = 12
 """keystrokes shown of one place; what is then still missing is typed unseen"""
 
 
@@ -60,8 +61,8 @@ def main() -> int:
     for speculation in ("on", "off"):
         with tempfile.TemporaryDirectory(prefix="copilotd-demo-") as home:
             environment = os.environ | {"COPILOTD_HOME": home, "COPILOTD_SPECULATION": speculation}
-            if "--embedded" in sys.argv:
-                environment["COPILOTD_MODEL"] = "embedded"
+            if starter.present() and "--embedded" not in sys.argv:
+                environment["COPILOTD_MODEL"] = str(starter.folder())
             show = console if speculation == "on" else Console(quiet=True)
             try:
                 with console.status(f"speculation {speculation}: loading, then typing …"):

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from lsprotocol import types as lsp
@@ -89,8 +90,8 @@ class Editor:
         client = self._client
 
         @client.feature("copilotd/didChangeStatus")
-        def _status(parameters: object) -> None:
-            if getattr(parameters, "state", "") in ("ready", "failed"):
+        def _status(parameters: Any) -> None:
+            if parameters.state in ("ready", "failed"):
                 self.ready.set()
 
         @client.feature(lsp.WINDOW_SHOW_MESSAGE)
