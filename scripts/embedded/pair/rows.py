@@ -17,24 +17,41 @@ CHARACTERS = 5
 """more characters than this a token has no text on average: enough text is encoded, then cut"""
 
 
+class Shelf:
+    """The documents of one package in one language; a place is drawn uniformly over their characters."""
+
+    def __init__(self, documents: list[Document]) -> None:
+        self.documents = documents
+        self._ends = list(accumulate(len(document.text) for document in documents))
+        self.characters = self._ends[-1]
+
+    def place(self, rng: random.Random) -> tuple[Document, int]:
+        position = rng.randrange(self.characters)
+        index = bisect.bisect_right(self._ends, position)
+        document = self.documents[index]
+        return document, position - (self._ends[index] - len(document.text))
+
+
 class RowSampler:
-    """Rows drawn with replacement, uniformly over the characters of each language."""
+    """Rows drawn with replacement: languages by their shares, packages by the root of their size, so that no
+    large one sets the tone."""
 
     def __init__(
         self, documents: list[Document], shares: dict[str, float], kinds: Rows, tokenizer: Tokenizer
     ) -> None:
         self._tokenizer = tokenizer
         self._kinds = kinds
-        self._documents = {
-            language: [document for document in documents if document.language == language]
-            for language in shares
-        }
-        present = {language: share for language, share in shares.items() if self._documents[language]}
-        self._languages, self._weights = list(present), list(present.values())
-        self._ends = {name: list(accumulate(len(d.text) for d in self._documents[name])) for name in present}
-        self._packages: dict[str, list[Document]] = {}
+        shelves: dict[str, dict[str, list[Document]]] = {language: {} for language in shares}
         for document in documents:
-            self._packages.setdefault(document.package, []).append(document)
+            if document.language in shelves:
+                shelves[document.language].setdefault(document.package, []).append(document)
+        self._shelves: list[Shelf] = []
+        self._weights: list[float] = []
+        for language, packages in shelves.items():
+            found = [Shelf(files) for files in packages.values()]
+            roots = sum(shelf.characters**0.5 for shelf in found)
+            self._shelves += found
+            self._weights += [shares[language] * shelf.characters**0.5 / roots for shelf in found]
         self.end, self._repository, self._file = map(self._control, ("endoftext", "repo_name", "file_sep"))
         self._prefix, self._suffix, self._middle = map(
             self._control, ("fim_prefix", "fim_suffix", "fim_middle")
@@ -56,7 +73,8 @@ class RowSampler:
         rng = random.Random(f"prompts {seed}")
         found: list[list[int]] = []
         while len(found) < count:
-            ids = self._fim(rng, *self._place(rng), 2 * length)
+            _, document, at = self._place(rng)
+            ids = self._fim(rng, document, at, 2 * length)
             prompt = ids[: ids.index(self._middle) + 1 + rng.randrange(6)]
             suffix = prompt.index(self._suffix)
             before = length - 1 - len(prompt[suffix:])
@@ -75,7 +93,7 @@ class RowSampler:
 
         In half of the rows the tokens are shuffled, so that nothing but copying foretells them.
         """
-        document, at = self._place(rng)
+        _, document, at = self._place(rng)
         ids = self._encode(document.text[at : at + CHARACTERS * length])[: length // 2]
         if rng.random() < 0.5:
             rng.shuffle(ids)
@@ -93,13 +111,13 @@ class RowSampler:
         return row[:length]
 
     def _example(self, rng: random.Random, room: int) -> list[int]:
-        document, at = self._place(rng)
+        shelf, document, at = self._place(rng)
         kind = rng.random()
         if room >= 128 and kind < self._kinds.fim:
             header = self._header(rng, document)
             return header + self._fim(rng, document, at, room - len(header))
         if room >= 256 and kind < self._kinds.fim + self._kinds.repository:
-            header = self._snippets(rng, document, room // 5) + self._header(rng, document)
+            header = self._snippets(rng, shelf, document, room // 5) + self._header(rng, document)
             return header + self._fim(rng, document, at, room - len(header))
         start = document.text.rfind("\n", 0, at) + 1
         ids = self._encode(document.text[start : start + CHARACTERS * room])[:room]
@@ -114,11 +132,10 @@ class RowSampler:
             header += [self._file, *self._encode(document.path + "\n")[-48:]]
         return header
 
-    def _snippets(self, rng: random.Random, document: Document, room: int) -> list[int]:
+    def _snippets(self, rng: random.Random, shelf: Shelf, document: Document, room: int) -> list[int]:
         """Parts of one or two other files of the package, each under its path."""
-        files = self._packages[document.package]
         ids: list[int] = []
-        for other in rng.sample(files, k=min(2, len(files))):
+        for other in rng.sample(shelf.documents, k=min(2, len(shelf.documents))):
             if other is not document:
                 start = other.text.rfind("\n", 0, rng.randrange(len(other.text))) + 1
                 snippet = self._encode(other.text[start : start + CHARACTERS * room])[:room]
@@ -139,13 +156,9 @@ class RowSampler:
         before = before[max(0, len(before) - room) :]
         return [self._prefix, *before, self._suffix, *after, self._middle, *middle]
 
-    def _place(self, rng: random.Random) -> tuple[Document, int]:
-        (language,) = rng.choices(self._languages, self._weights)
-        ends = self._ends[language]
-        position = rng.randrange(ends[-1])
-        index = bisect.bisect_right(ends, position)
-        document = self._documents[language][index]
-        return document, position - (ends[index] - len(document.text))
+    def _place(self, rng: random.Random) -> tuple[Shelf, Document, int]:
+        (shelf,) = rng.choices(self._shelves, self._weights)
+        return shelf, *shelf.place(rng)
 
     def _control(self, name: str) -> int:
         token: int | None = self._tokenizer.token_to_id(f"<|{name}|>")
