@@ -49,7 +49,9 @@ class Engine(threading.Thread):
         while not self._device_lost:
             work = self._scheduler.take(wait=not idle_work)
             if isinstance(work, Job):
-                self._finished(work, self._complete(work))
+                outcome = self._complete(work)
+                self._scheduler.done()
+                self._finished(work, outcome)
                 idle_work = True
             elif work is not None:
                 self._guard(work)

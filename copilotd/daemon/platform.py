@@ -81,7 +81,7 @@ def log_path(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def private_folder(path: Path) -> Path:
-    """The folder, made 0700 if it was missing. Raises Unusable if it is not ours or others may write."""
+    """The folder, 0700, made if it was missing. Raises Unusable if it is not ours or others may write."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         for folder in reversed(missing):
@@ -89,6 +89,8 @@ def private_folder(path: Path) -> Path:
     except OSError as error:
         raise Unusable(f"{path}: {error.strerror}") from None
     check_folder(path)
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o700)
     return path
 
 
@@ -102,8 +104,8 @@ def check_folder(path: Path) -> None:
         raise Unusable(f"{path}: not a folder")
     if own.st_uid != os.getuid():
         raise Unusable(f"{path}: belongs to another user")
-    if own.st_mode & 0o077:
-        raise Unusable(f"{path}: other users may enter it (mode {stat.S_IMODE(own.st_mode):o}, not 700)")
+    if own.st_mode & 0o022:
+        raise Unusable(f"{path}: other users may write to it (mode {stat.S_IMODE(own.st_mode):o}, not 700)")
     if parent.st_uid not in (os.getuid(), 0):
         raise Unusable(f"{path.parent}: belongs to another user")
     if parent.st_mode & 0o002 and not parent.st_mode & stat.S_ISVTX:

@@ -44,6 +44,7 @@ def serve(
         platform.require_supported()
         os.chdir(platform.private_folder(log_path.parent))
         start_log(log_path)
+        _own_caches()
         address = Address.claim(answers)
     except AlreadyRunning as running:
         sys.stderr.write(f"{running}\n")
@@ -52,7 +53,6 @@ def serve(
         log.error("no start: %s", problem)
         sys.stderr.write(f"{problem}\n")
         return _say(f"failed {problem}", 1)
-    _own_caches()
     log.info("copilotd %s at %s", version, address.path)
     daemon = Daemon(
         make_backend,
@@ -68,11 +68,10 @@ def serve(
     else:
         os.dup2(2, 1)
     ended = asyncio.run(daemon.run(address))
-    address.release()
     log.info("gone")
     if not ended:
         os._exit(0)
-    return 0
+    return 0  # the lock goes with the process, so that a successor loads into memory that is free
 
 
 def answers(path: Path) -> bool:

@@ -119,7 +119,6 @@ class Scheduler:
     def take(self, wait: bool = True) -> Job | Chore | None:
         """The next work. None: nothing there (without `wait`), or closed."""
         with self._changed:
-            self._running = None
             while True:
                 if self._chores:
                     return self._chores.pop(0)
@@ -139,6 +138,11 @@ class Scheduler:
         self._served[job.client] = self._turn
         self._running = job
         return job
+
+    def done(self) -> None:
+        """The job that was taken is worked off: it cannot be cancelled or superseded any more."""
+        with self._changed:
+            self._running = None
 
     def busy(self) -> bool:
         """Something waits: idle work must end. Looked at between forward steps, so without the lock."""

@@ -232,8 +232,8 @@ class Daemon:
     def _end(self, jobs: Iterable[Job], outcome: Literal["cancelled", "superseded"]) -> None:
         """Answer at once; the engine lets the job go within a step."""
         for job in jobs:
-            self._counts.requests.cancelled += 1
             if connection := self._wanting(job):
+                self._counts.requests.cancelled += 1
                 connection.send(wire.Answer(job.id, outcome=outcome))
 
     def _wanting(self, job: Job) -> Connection | None:

@@ -60,8 +60,17 @@ def test_folder_and_socket_are_for_the_user_alone(environ: dict[str, str]) -> No
         assert mode(path) == 0o600
 
 
-@pytest.mark.parametrize("wrong", [0o777, 0o755, 0o770])
-def test_a_folder_others_may_enter_is_refused(two_places: list[Path], wrong: int) -> None:
+def test_a_folder_others_may_read_is_closed_to_them(environ: dict[str, str]) -> None:
+    folder = platform.socket_folders(environ)[0]
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)
+    server, _, _ = platform.listen(environ)
+    with server:
+        assert mode(folder) == 0o700
+
+
+@pytest.mark.parametrize("wrong", [0o777, 0o720, 0o770])
+def test_a_folder_others_may_write_to_is_refused(two_places: list[Path], wrong: int) -> None:
     two_places[0].mkdir(parents=True)
     two_places[0].chmod(wrong)
     server, path, problems = platform.listen({})

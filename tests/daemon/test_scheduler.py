@@ -33,6 +33,16 @@ def test_a_newer_request_supersedes_the_waiting_and_the_running_one(scheduler: S
     assert scheduler.take(wait=False) is None
 
 
+def test_what_is_worked_off_is_no_longer_superseded(scheduler: Scheduler) -> None:
+    """And an answer that came fast is no storm."""
+    first, second = job("a", 1), job("a", 2)
+    scheduler.submit(first)
+    scheduler.take()
+    scheduler.done()
+    assert scheduler.submit(second) == []
+    assert scheduler.take(wait=False) is second
+
+
 def test_other_clients_are_left_alone(scheduler: Scheduler) -> None:
     one, other = job("a", 1), job("b", 1)
     scheduler.submit(one)

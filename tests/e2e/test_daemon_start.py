@@ -371,3 +371,27 @@ def test_the_commands(daemon: ScriptedDaemon) -> None:
     assert (stopped.stdout, stopped.returncode) == ("stopped\n", 0)
     assert daemon.living() == []
     assert list((daemon.home / "run").glob("*.sock")) == []
+
+
+def test_what_libraries_print_goes_to_a_file_of_ours(tmp_path: Path) -> None:
+    """H20, the daemon's side: nothing but the first line reaches whoever started it."""
+    noisy = ScriptedDaemon(tmp_path, start=False, script="total", plain=True, noise=True)
+    with noisy.ended_at_last():
+        start(noisy)
+        with WireClient(socket_of(noisy)) as client:
+            client.hello()
+            client.ready()
+            client.send(wire.Open(URI, "python", 1, "x"))
+            assert client.complete(URI, 1, 1).items[0].text == "total"
+        stray = next((tmp_path / "state").glob("*.out")).read_text()
+        for text in ("native log line", "child says hi", "deprecated"):
+            assert stray.count(text) >= 2  # at the load and at the request
+
+
+def test_neither_a_front_nor_a_daemon_that_starts_loads_a_model_library() -> None:
+    code = (
+        "import sys, copilotd.daemon.launch, copilotd.daemon.commands, copilotd.cli.serve;"
+        "print([m for m in ('torch', 'transformers', 'numpy', 'tokenizers') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
