@@ -115,9 +115,9 @@ class Counting(Stack):
         super().__init__()
         self.work = 0
 
-    def _push(self, token: int) -> None:
-        self.work += 1
-        super()._push(token)
+    def _push(self, ids: list[int]) -> None:
+        self.work += len(ids)
+        super()._push(ids)
 
     def _pop(self) -> None:
         self.work += 1

@@ -12,6 +12,7 @@ from copilotd.engine.drafters import hybrid
 from copilotd.engine.engine import Engine
 from copilotd.engine.generation import GenerationRequest, Surroundings
 from copilotd.engine.policy import Acceptance, Costs, Estimate, best_length
+from copilotd.engine.sampling import Seeded
 from tests.support.engine_checks import carry_on, never, nothing, run_loop
 from tests.support.toy_runner import ToyRunner, hashed
 
@@ -190,3 +191,17 @@ def test_auto_is_never_slower_than_plain(costs: Costs, noise: float) -> None:
     assert spent["auto"] <= 1.03 * spent["off"]
     if noise == 0.0 and costs is not LINEAR:
         assert spent["off"] > 1.4 * spent["auto"]
+
+
+def test_an_outcome_is_learnt_once() -> None:
+    """A round may come without a proposal: at the end of the budget, or beside a full chunk of prompt."""
+    before = [1, 2, 3, 1, 2]
+    drafter = hybrid.Hybrid(FLAT, None)
+    request = GenerationRequest(prompt=before, surroundings=Surroundings(before=before), max_new_tokens=9)
+    drafter.begin(request, Seeded(0))
+    drafter.propose([], 4, 1, never)
+    drafter.learn(0, [9])
+    value = drafter.acceptance.lookup(2).value
+    assert value < 0.5
+    drafter.learn(0, [9])
+    assert drafter.acceptance.lookup(2).value == value

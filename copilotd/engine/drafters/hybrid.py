@@ -71,7 +71,6 @@ class Hybrid:
         least = 1 if self._request.speculation == "on" else 0
         self._walk.advance(emitted[self._walked :])
         self._walked = len(emitted)
-        self._drawn = []
 
         self._guesses = [self._echo(emitted, limit), self._look_up(emitted, limit)]
         plans = [
@@ -95,6 +94,7 @@ class Hybrid:
         for guess in self._guesses:
             if accepted >= guess.after:
                 guess.learn(fresh[guess.after :])
+        self._guesses, self._drawn = [], []
 
     # ---- one-hot sources ---------------------------------------------------------------------------------
 

@@ -41,30 +41,34 @@ class Stack:
 
     def become(self, ids: list[int], start: int = 0) -> None:
         """Keep the first `start` ids, let `ids` follow: pop down to what agrees and push the rest."""
-        agreed = common_prefix(self.ids[start:], ids)
-        while len(self.ids) > start + agreed:
+        kept = start + common_prefix(self.ids[start:], ids)
+        while len(self.ids) > kept:
             self._pop()
-        for token in ids[agreed:]:
-            self._push(token)
+        self._push(ids[kept - start :])
 
-    def _push(self, token: int) -> None:
-        self.ids.append(token)
-        place = len(self.ids) - 1
-        for n in GRAMS:
-            latest = self._latest[n]
-            gram = hash(tuple(self.ids[-n:]))  # a shorter one at the bottom is never asked for
-            self._earlier[n].append(latest.get(gram, -1))
-            latest[gram] = place
+    def _push(self, ids: list[int]) -> None:
+        end = len(self.ids)
+        self.ids += ids
+        for n, latest in self._latest.items():
+            first = max(end, n - 1)  # where the first gram that is whole ends
+            earlier = self._earlier[n]
+            earlier.extend([-1] * min(first - end, len(ids)))
+            tail = self.ids[first - n + 1 :]
+            for place, gram in enumerate(zip(*(tail[i:] for i in range(n)), strict=False), first):
+                key = hash(gram)
+                earlier.append(latest.get(key, -1))
+                latest[key] = place
 
     def _pop(self) -> None:
-        for n in GRAMS:
-            latest = self._latest[n]
-            gram = hash(tuple(self.ids[-n:]))
+        for n, latest in self._latest.items():
             earlier = self._earlier[n].pop()
+            if len(self.ids) < n:
+                continue
+            key = hash(tuple(self.ids[-n:]))
             if earlier < 0:
-                del latest[gram]
+                del latest[key]
             else:
-                latest[gram] = earlier
+                latest[key] = earlier
         self.ids.pop()
 
     def places(self, gram: Sequence[int]) -> Iterator[int]:
