@@ -75,7 +75,7 @@ def holes(documents: Sequence[Document], language: str, count: int, seed: int) -
     found: list[Hole] = []
     taken: set[tuple[str, str, int]] = set()
     weights = [len(document.text) for document in texts]
-    for _ in range(100 * count):
+    for _ in range(100 * count if texts else 0):
         if len(found) == count:
             break
         document = rng.choices(texts, weights)[0]
