@@ -8,7 +8,7 @@ from copilotd.completion.ask import Ask
 from copilotd.completion.postprocess import Context, scope
 from copilotd.completion.window import unix
 
-AROUND = 4096
+AROUND = 16_384
 """characters on each side of the cursor that the rules see"""
 
 

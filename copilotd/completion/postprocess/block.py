@@ -82,13 +82,14 @@ def _floor(context: Context, lines: list[str]) -> tuple[int, bool]:
 
 def _missing(context: Context, text: str, at: int, line: str) -> bool:
     """A line that closes a block is needed: without it a bracket stays open, or a word is still to come."""
-    below = context.below
-    deep = width(context, below) == width(context, line)
-    if line.strip()[:1] in CLOSERS:
-        with_it = errors(context, text[: at + len(line)])
-        stands = deep and below.strip()[:1] == line.strip()[:1]
-        return with_it < errors(context, text[:at]) and not (stands and with_it)
-    return not (deep and below.strip() == line.strip())
+    below, columns = context.below, width(context, line)
+    deep = width(context, below) == columns
+    if line.strip()[:1] not in CLOSERS:
+        return not (deep and below.strip() == line.strip())
+    with_it, without = errors(context, text[: at + len(line)]), errors(context, text[:at])
+    if deep and below.strip()[:1] == line.strip()[:1]:
+        return with_it == 0 < without
+    return with_it < without or (with_it == without and width(context, below) <= columns)
 
 
 def _ends_statement(context: Context, line: str) -> bool:

@@ -18,8 +18,8 @@ PREFIX_SHARE = 0.6
 def following(context: Context, text: str) -> Change | None:
     """Cut at the first line that is the next one below, blank lines ignored on both sides.
 
-    The same words at the same depth are the same line. Closing brackets alone are the ones below if with both
-    of them there would be one too many, or if they stand as deep and the brackets around don't say otherwise.
+    The same words at the same depth are the same line. So are closing brackets, unless with both of them all
+    brackets are right and without one of them they are not; at another depth, if there would be too many.
     """
     below = context.below.rstrip()
     if not below:
@@ -45,11 +45,13 @@ def _same(context: Context, text: str, at: int, line: str, below: str, last: boo
     closers = _CLOSERS.match(written)
     if closers is None or not standing.startswith(closers.group().rstrip(";,")):
         return False
-    through = text[: at + text[at:].find(closers.group()) + 1]
+    through = text[: (text + "\n").find("\n", at)]
     if depth(context, through) >= 0:
         return False
-    with_it, without = errors(context, text), errors(context, text[:at])
-    return without < with_it or (with_it > 0 and width(context, line) == width(context, below))
+    with_it, without = errors(context, through), errors(context, text[:at])
+    if width(context, line) == width(context, below):
+        return not with_it == 0 < without
+    return without < with_it
 
 
 def closers_below(context: Context, text: str) -> Change | None:
