@@ -96,8 +96,7 @@ class TokenIndex:
     """The vocabulary's tokens by their bytes, for masks that cost no walk over the vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        tokens = ((vocabulary.token_bytes(token), token) for token in range(vocabulary.size))
-        entries = sorted(entry for entry in tokens if entry[0])  # no control ids: they have no bytes
+        entries = sorted((vocabulary.token_bytes(token), token) for token in range(vocabulary.size))
         self.size = vocabulary.size
         self.with_newline = frozenset(token for text, token in entries if b"\n" in text)
         self._texts = [text for text, _ in entries]
@@ -105,7 +104,7 @@ class TokenIndex:
         self.mask = lru_cache(maxsize=256)(self._mask)
 
     def matching(self, needed: bytes) -> list[int]:
-        """Tokens that begin with `needed`, or with which `needed` begins."""
+        """Tokens that begin with `needed`, or with which `needed` begins; no control id, which has no bytes."""
         found = []
         for length in range(1, len(needed)):
             prefix = needed[:length]

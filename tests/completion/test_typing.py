@@ -94,6 +94,22 @@ def test_the_anchor_moves_in_idle_time_into_the_other_slot(qwen_like: TokenizerV
     assert backend.prefilled[-1] <= 4
 
 
+def test_without_idle_time_the_anchor_moves_when_the_room_for_typing_is_full(
+    vocabulary: TokenizerVocabulary,
+) -> None:
+    typist = Typist(ABOVE + "    ‸" + BELOW)
+    backend = CountingBackend("§", vocabulary, context_tokens=1024)
+    completer = Completer(backend)
+    for i in range(120):
+        typist.insert(f"x_{i} = {i}\n    ")
+        completer.complete(typist.ask(), never, None)
+        request = backend.requests[-1]
+        assert request.max_new_tokens >= 128
+        assert len(request.prompt) + request.max_new_tokens <= 1024
+    cold = [count for count in backend.prefilled[1:] if count > 100]
+    assert 1 <= len(cold) <= 12
+
+
 def test_an_interrupted_move_leaves_the_old_place_warm(qwen_like: TokenizerVocabulary) -> None:
     typist = Typist(ABOVE + "    ‸" + BELOW)
     backend = CountingBackend("§", qwen_like, context_tokens=4096)
