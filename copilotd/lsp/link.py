@@ -24,6 +24,8 @@ Connector: TypeAlias = Callable[[], Awaitable[tuple[StreamReader, StreamWriter]]
 
 PAUSES = (0.0, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """seconds before the next attempt, by failures in a row"""
+STABLE = 30.0
+"""seconds after which a connection counts as a good one"""
 TOLD_AFTER = 3
 """failures in a row before the person hears of it"""
 CONNECT_WAIT = 5.0
@@ -92,11 +94,15 @@ class Link:
         self._settle_all("closed")
 
     def send(self, *messages: wire.FromFront) -> None:
-        """Send if connected. Raises FrameError for a message over the limit."""
+        """Send if connected. What cannot be sent ends the connection, and the next one starts afresh."""
         if self._writer is None:
             return
-        for message in messages:
-            self._writer.write(wire.frame(message))
+        try:
+            for message in messages:
+                self._writer.write(wire.frame(message))
+        except wire.FrameError:
+            log.warning("a message is over the limit; the connection is given up")
+            self._writer.transport.abort()
         if self._writer.transport.get_write_buffer_size() > BACKLOG:
             log.warning("the daemon does not read; its connection is given up")
             self._writer.transport.abort()
@@ -127,22 +133,28 @@ class Link:
             self._settle_all("daemon lost")
             if self._left:
                 self._left = False
+                self._failures = 0
+                self._listener.heard(wire.State("paused", "the daemon was stopped; it starts when needed"))
                 self._wanted.clear()
                 await self._wanted.wait()
             await self._pause()
 
     async def _session(self) -> None:
         """Connect and talk until the connection ends, whatever ends it."""
-        trouble = "its connection was lost"
+        trouble = "the connection does not hold"
         writer: StreamWriter | None = None
-        try:
+        if self._failures < TOLD_AFTER:
             self._listener.heard(wire.State("loading", "looking for the daemon"))
+        loop = asyncio.get_running_loop()
+        connected = loop.time()
+        try:
             reader, writer = await self._connect()
+            connected = loop.time()
             await self._talk(reader, writer)
-        except (Unreachable, OSError) as error:
+        except Unreachable as error:
             trouble = str(error)
-        except (asyncio.IncompleteReadError, wire.FrameError):
-            log.warning("the connection to the daemon was lost")
+        except (OSError, EOFError, wire.FrameError) as error:
+            log.warning("no connection to the daemon: %s", type(error).__name__)
         except Exception as error:
             trouble = f"a fault of ours ({place(error)})"
             log.error("the link to the daemon failed: %s", place(error))
@@ -150,6 +162,8 @@ class Link:
             self._writer = None
             if writer:
                 writer.close()
+        if loop.time() - connected > STABLE and writer:
+            self._failures = 0
         self._failures += 1
         if self._failures >= TOLD_AFTER:
             self._tell(trouble)
@@ -162,9 +176,7 @@ class Link:
             if not request.answer.done():
                 self._send_request(request)
         while True:
-            header = await reader.readexactly(wire.HEADER.size)
-            body = await reader.readexactly(wire.frame_length(header))
-            self._receive(wire.from_daemon(body))
+            self._receive(wire.from_daemon(await wire.read_frame(reader)))
 
     def _receive(self, message: wire.FromDaemon) -> None:
         match message:

@@ -62,7 +62,10 @@ class FrontProtocol(LanguageServerProtocol):
             self._refuse(None, JsonRpcParseError())
             return
         for part in message if isinstance(message, list) else [message]:
-            self._handle(part)
+            try:
+                self._handle(part)
+            except Exception as error:
+                log.error("a message was not handled: %s", place(error))
 
     def _handle(self, message: object) -> None:
         if not isinstance(message, dict):

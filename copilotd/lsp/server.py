@@ -66,6 +66,7 @@ class Front(LanguageServer):
 
     async def serve(self, stdin: int, stdout: int) -> int:
         """Speak LSP over two descriptors until the editor leaves, in whatever way. Returns the exit code."""
+        asyncio.get_running_loop().set_exception_handler(_log_fault)
         output = Output(stdout)
         self.protocol.set_writer(output)
         reading = asyncio.create_task(self._read(stdin))
@@ -180,6 +181,12 @@ class Front(LanguageServer):
 
     def _show(self, notice: wire.Notice) -> None:
         self.window_show_message(types.ShowMessageParams(_LEVELS[notice.level], notice.text))
+
+
+def _log_fault(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """asyncio's own handler prints messages of exceptions, and so perhaps user text."""
+    error = context.get("exception")
+    log.error("%s", place(error) if error else context["message"])
 
 
 async def _until(event: asyncio.Event) -> None:

@@ -68,6 +68,8 @@ class Session:
     # ---- documents ---------------------------------------------------------------------------------------
 
     def open(self, uri: str, language: str, version: int, text: str) -> None:
+        if before := self.documents.get(uri):
+            self._end_requests(before)
         document = self.documents[uri] = Document(uri, language, version, text, self.encoding)
         self._send(document.opened())
 

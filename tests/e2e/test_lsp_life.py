@@ -98,6 +98,42 @@ def test_messages_that_are_none(window: Window) -> None:
     assert not editor.notifications("window/showMessage")
 
 
+ODD = [None, [], "x", 7, True, {}, {"textDocument": None}, {"textDocument": {"uri": 5}}, {"settings": [[]]}]
+METHODS = [
+    "textDocument/didOpen",
+    "textDocument/didChange",
+    "textDocument/didClose",
+    "textDocument/didSave",
+    "textDocument/inlineCompletion",
+    "workspace/executeCommand",
+    "workspace/didChangeConfiguration",
+    "workspace/didChangeWorkspaceFolders",
+    "copilotd/explain",
+    "$/cancelRequest",
+    "$/setTrace",
+    "window/workDoneProgress/cancel",
+    "textDocument/hover",
+    "initialized",
+]
+
+
+def test_odd_parameters_of_every_method(window: Window) -> None:
+    """Each request gets one response, no notification gets one, and the session goes on."""
+    editor = window.editor()
+    numbers = []
+    for method in METHODS:
+        for params in ODD:
+            editor.notify(method, params)
+            numbers.append(editor.request(method, params))
+    for number in numbers:
+        editor.response(number)
+    editor.open(URI, "still here")
+    assert window.seen(editor, URI, (0, 5)) == ("still", " here")
+    assert all(len(editor.responses(number)) == 1 for number in numbers)
+    assert not [message for message in editor.received if "id" in message and message["id"] is None]
+    assert not editor.notifications("window/showMessage")
+
+
 def test_headers_as_other_clients_write_them(window: Window) -> None:
     editor = window.editor()
     body = frame({"jsonrpc": "2.0", "id": "x", "method": "shutdown"}).split(b"\r\n\r\n")[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -172,7 +171,7 @@ def test_a_daemon_that_leaves_on_purpose_is_fetched_by_the_next_request(
     window.daemon.push(wire.Done("stopped"))
     window.daemon.die()
     window.daemon.listen()
-    assert not threading.Event().wait(0.5)
+    assert editor.notified("copilotd/didChangeStatus", lambda status: status["state"] == "paused")
     assert window.daemon.connections == 1
     assert editor.complete(URI, (0, 1))[0]["insertText"] == "x"
     assert window.daemon.connections == 2

@@ -81,6 +81,31 @@ def test_whatever_the_connector_raises_the_link_goes_on(
     asyncio.run(scene())
 
 
+def test_a_message_over_the_limit_starts_the_connection_afresh() -> None:
+    greeted = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal greeted
+        try:
+            while isinstance(wire.from_front(await wire.read_frame(reader)), wire.Hello):
+                greeted += 1
+        except (EOFError, ConnectionError):
+            writer.close()
+
+    async def scene() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        link = Link(lambda: asyncio.open_connection("127.0.0.1", port), Listener())
+        link.start()
+        await until(lambda: greeted == 1)
+        link.send(wire.Saved("x" * (wire.MAX_FRAME + 1)))
+        await until(lambda: greeted == 2)
+        await link.close()
+        server.close()
+
+    asyncio.run(scene())
+
+
 def attempt_that_hangs(scene: Callable[[Link], Coroutine[None, None, None]]) -> None:
     async def hang() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         await asyncio.Event().wait()
