@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from copilotd.completion.explanation import Explanation
 from copilotd.config import SessionSettings
+from copilotd.engine.generation import Library
 
 
 class Ask(Struct, frozen=True, kw_only=True):
@@ -31,6 +32,8 @@ class Ask(Struct, frozen=True, kw_only=True):
     tab_size: int | None = None
     insert_spaces: bool | None = None
     settings: SessionSettings = field(default_factory=SessionSettings)
+    library: Library | None = None
+    """what else of the workspace may be looked up"""
 
 
 class Suggestion(Struct, frozen=True):

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from copilotd.completion.detokenise import text_of
 from copilotd.completion.postprocess import Context
 from copilotd.completion.session import Spot
+from copilotd.engine.generation import Library
 
 Slot = tuple[tuple[str, str], int]
 """((client, document), which of its two)"""
@@ -25,6 +26,7 @@ class Writing(Struct, kw_only=True):
     before: Sequence[int]
     """ids of the text above, in document order, ending where the prompt ends"""
     after: Sequence[int]
+    library: Library | None
     echo: Sequence[int]
     needed: bytes
     """what the output must begin with"""

@@ -60,12 +60,23 @@ class Surroundings(Struct, frozen=True):
     """ids of the text after the cursor"""
 
 
+class Library(Protocol):
+    """Ids of other documents that may be looked up too."""
+
+    def find(self, tail: Sequence[int], limit: int) -> tuple[list[int], int]:
+        """At most `limit` ids that followed the longest match of the end of `tail` somewhere, and the match's
+        length; ([], 0) for none. Cheap: asked in every round."""
+        ...
+
+
 class GenerationRequest(Struct, frozen=True, kw_only=True):
     prompt: Sequence[int]
     """ids for the target, at least one"""
     draft_prompt: Sequence[int] = ()
     """ids for the draft model, whose prompt may be shorter; empty: the target's prompt"""
     surroundings: Surroundings = field(default_factory=Surroundings)
+    library: Library | None = None
+    """the workspace, looked up where the document has no longer match"""
     echo: Sequence[int] = ()
     """what is left of an earlier completion for this spot, proposed first"""
     slot: Hashable = None
@@ -85,11 +96,12 @@ class Counters(Struct):
 
     reused_tokens: int = 0
     prefill_tokens: int = 0
+    generated_tokens: int = 0
     target_steps: int = 0
     """those that gave logits; chunks of prefill before the last are not among them"""
     draft_steps: int = 0
     drafted: dict[str, int] = field(default_factory=dict)
-    """proposed tokens by source: echo, lookup, draft"""
+    """proposed tokens by source: echo, lookup, workspace, draft"""
     accepted: dict[str, int] = field(default_factory=dict)
     reached: dict[str, int] = field(default_factory=dict)
     """drafted positions that verification came to: accepted ones and the first rejected"""

@@ -56,13 +56,13 @@ class Acceptance:
         self.echo = Estimate(0.9)
         self.draft = Estimate(0.6)
         """of an id not drawn yet"""
-        self._lookup: dict[int, Estimate] = {}
+        self._matches: dict[tuple[str, int], Estimate] = {}
         self._drawn = [Estimate((i + 0.5) / self.DRAFT_BUCKETS) for i in range(self.DRAFT_BUCKETS)]
 
-    def lookup(self, match: int) -> Estimate:
+    def matched(self, source: str, match: int) -> Estimate:
         """By the length of the match, in powers of two. An id further on rests on a longer match."""
         octave = match.bit_length()
-        return self._lookup.setdefault(octave, Estimate(1.0 - 0.5 ** (octave - 1)))
+        return self._matches.setdefault((source, octave), Estimate(1.0 - 0.5 ** (octave - 1)))
 
     def drawn(self, probability: float) -> Estimate:
         """By the probability that the draft model itself gave."""

@@ -62,6 +62,7 @@ def speculate(
         cache.truncate(len(sequence) + min(verdict.accepted, len(fresh)))
 
         run.ids += fresh
+        run.counters.generated_tokens += len(fresh)
         run.logprobs += [log_probability(row, token) for row, token in zip(rows, fresh, strict=False)]
         sequence += fresh
         walk.advance(fresh)

@@ -149,3 +149,32 @@ def test_the_index_costs_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert work() == 0  # accepted as shown: it is there already
     index.become(document[:1900], document[1900:])
     assert work() == 106 + 100
+
+
+class Shelf:
+    """A library with one document, searched plainly."""
+
+    def __init__(self, ids: list[int]) -> None:
+        self.ids = ids
+        self.asked: list[list[int]] = []
+
+    def find(self, tail: Sequence[int], limit: int) -> tuple[list[int], int]:
+        self.asked.append(list(tail))
+        for length in range(len(tail), 1, -1):
+            for place in range(length, len(self.ids)):
+                if self.ids[place - length : place] == list(tail[-length:]):
+                    return self.ids[place : place + limit], length
+        return [], 0
+
+
+def test_the_library_is_believed_where_its_match_is_longer() -> None:
+    shelf = Shelf([1, 2, 3, 4, 5, 6])
+    looked = Lookup()
+    looked.begin("a", Surroundings(before=[3, 4, 9, 9, 2, 3, 4]), shelf)
+    guess = looked.guess([], 4)
+    assert (guess.ids, guess.match, guess.source) == ([5, 6], 3, "workspace")
+    looked.begin("a", Surroundings(before=[2, 3, 4, 9, 9, 2, 3, 4]), shelf)
+    guess = looked.guess([], 2)
+    assert (guess.ids, guess.match, guess.source) == ([9, 9], 3, "lookup")
+    looked.guess([5], 2)
+    assert shelf.asked[-1][-4:] == [2, 3, 4, 5]

@@ -68,9 +68,9 @@ def test_estimates_follow_the_outcomes() -> None:
 
 def test_estimates_are_kept_by_match_and_by_probability() -> None:
     acceptance = Acceptance()
-    assert acceptance.lookup(2) is acceptance.lookup(3)
-    assert acceptance.lookup(2) is not acceptance.lookup(4)
-    assert acceptance.lookup(16).value > acceptance.lookup(2).value
+    assert acceptance.matched("lookup", 2) is acceptance.matched("lookup", 3)
+    assert acceptance.matched("lookup", 2) is not acceptance.matched("lookup", 4)
+    assert acceptance.matched("lookup", 16).value > acceptance.matched("lookup", 2).value
     assert acceptance.drawn(1.0).value > acceptance.drawn(0.1).value
 
 
@@ -125,7 +125,7 @@ def test_a_lookup_that_loses_is_watched_and_found_again() -> None:
         )
         engine.generate(request, never, carry_on)
     acceptance = engine._drafter.acceptance
-    low = acceptance.lookup(2).value
+    low = acceptance.matched("lookup", 2).value
     honest = run_loop(
         target, GenerationRequest(prompt=[1, 2], max_new_tokens=150), nothing(), max_draft_tokens=0
     ).ids
@@ -133,7 +133,7 @@ def test_a_lookup_that_loses_is_watched_and_found_again() -> None:
         prompt=[1, 2], surroundings=Surroundings(before=[1, 2, *honest, 7, 1, 2]), max_new_tokens=150
     )
     counters = engine.generate(request, never, carry_on).counters
-    assert acceptance.lookup(32).value > low
+    assert acceptance.matched("lookup", 32).value > low
     assert counters.accepted["lookup"] > 80
 
 
@@ -201,7 +201,7 @@ def test_an_outcome_is_learnt_once() -> None:
     drafter.begin(request, Seeded(0))
     drafter.propose([], 4, 1, never)
     drafter.learn(0, [9])
-    value = drafter.acceptance.lookup(2).value
+    value = drafter.acceptance.matched("lookup", 2).value
     assert value < 0.5
     drafter.learn(0, [9])
-    assert drafter.acceptance.lookup(2).value == value
+    assert drafter.acceptance.matched("lookup", 2).value == value

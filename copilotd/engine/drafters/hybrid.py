@@ -61,7 +61,7 @@ class Hybrid:
         self._drawn: list[float] = []
         if request.speculation == "off":
             return
-        self._lookup.begin(document(request.slot), request.surroundings)
+        self._lookup.begin(document(request.slot), request.surroundings, request.library)
         if self._draft is not None:
             self._draft.begin(request, randomness)
 
@@ -106,8 +106,8 @@ class Hybrid:
         """What may follow the text above and `written`; `walk` stands after it."""
         found = self._lookup.guess(written, limit)
         ids = self._proposable(found.ids, walk or self._walk)
-        estimates = [self.acceptance.lookup(found.match + i) for i in range(len(ids))]
-        return Guess(lookup.NAME, ids, estimates, after)
+        estimates = [self.acceptance.matched(found.source, found.match + i) for i in range(len(ids))]
+        return Guess(found.source, ids, estimates, after)
 
     def _proposable(self, ids: list[int], walk: Walk) -> list[int]:
         """Up to the first id that the constraint forbids, or that ends a draft."""

@@ -14,10 +14,12 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from msgspec import Struct
 
-from copilotd.engine.generation import Surroundings
+from copilotd.engine.generation import Library, Surroundings
 from copilotd.engine.prefix import common_prefix
 
 NAME = "lookup"
+WORKSPACE = "workspace"
+"""what the request's library proposes, counted apart"""
 
 GRAMS = (8, 4, 2)
 """Lengths of the n-grams indexed. The shortest is the shortest match."""
@@ -84,6 +86,7 @@ class Guess(Struct):
     ids: list[int]
     match: int
     """length of the match it rests on"""
+    source: str = NAME
 
 
 class Index:
@@ -161,16 +164,25 @@ class Lookup:
         self._documents: OrderedDict[Hashable, Index] = OrderedDict()
         self._index = Index()
         self._start = 0
+        self._tail: list[int] = []
+        self._library: Library | None = None
 
-    def begin(self, document: Hashable, surroundings: Surroundings) -> None:
+    def begin(self, document: Hashable, surroundings: Surroundings, library: Library | None = None) -> None:
         self._index = self._documents.setdefault(document, Index())
         self._documents.move_to_end(document)
         if len(self._documents) > DOCUMENTS:
             self._documents.popitem(last=False)
         self._index.become(list(surroundings.before), list(surroundings.after))
         self._start = len(surroundings.before)
+        self._tail = list(surroundings.before[-LONGEST:])
+        self._library = library
 
     def guess(self, written: Sequence[int], limit: int) -> Guess:
-        """What may follow the text above and `written`."""
+        """What may follow the text above and `written`: the document's word, unless the library has a longer
+        match."""
         self._index.write(self._start, written)
-        return self._index.guess(limit)
+        here = self._index.guess(limit)
+        if self._library is None or here.match >= LONGEST:
+            return here
+        ids, match = self._library.find([*self._tail, *written][-LONGEST:], limit)
+        return Guess(ids, match, WORKSPACE) if match > here.match else here
