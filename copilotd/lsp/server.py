@@ -7,16 +7,15 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from copilotd import __version__, wire
 from copilotd.config import Loaded
 from copilotd.lsp import editor, methods
+from copilotd.lsp.display import Display
 from copilotd.lsp.faults import place
 from copilotd.lsp.items import Shown
 from copilotd.lsp.link import Connector, Link
-from copilotd.lsp.progress import LoadingProgress
 from copilotd.lsp.protocol import FrontProtocol
 from copilotd.lsp.session import Session
 from copilotd.lsp.transport import BadFrame, Output, open_input, read_body
@@ -24,15 +23,8 @@ from copilotd.lsp.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
-STATUS = "copilotd/didChangeStatus"
 GRACE = 1.0
 """seconds that the last frames have to reach the editor"""
-
-_LEVELS = {
-    "error": types.MessageType.Error,
-    "warning": types.MessageType.Warning,
-    "info": types.MessageType.Info,
-}
 
 
 class Front(LanguageServer):
@@ -49,13 +41,7 @@ class Front(LanguageServer):
         self.session.attach(self.link)
         self.capabilities: object = {}
         """as the client sent them"""
-        self._progress = LoadingProgress(self)
-        self._state = wire.State("loading")
-        self._reason = ""
-        self._status: dict[str, Any] = {}
-        self._said: set[str] = set()
-        self._unsaid: list[wire.Notice] = []
-        self._listening = False
+        self.display = Display(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.protocol.reads = {module.METHOD: module.Params for module in methods.MODULES}
@@ -103,24 +89,6 @@ class Front(LanguageServer):
 
     # ---- to the editor -----------------------------------------------------------------------------------
 
-    def listening(self) -> None:
-        """The editor is ready for notifications and requests of ours."""
-        self._listening = True
-        unsaid, self._unsaid = self._unsaid, []
-        for notice in unsaid:
-            self._show(notice)
-        self.heard(self._state)
-
-    def say(self, notice: wire.Notice) -> None:
-        """Show a message, each text once."""
-        if notice.text in self._said:
-            return
-        self._said.add(notice.text)
-        if self._listening:
-            self._show(notice)
-        else:
-            self._unsaid.append(notice)
-
     def supports(self, *path: str) -> bool:
         """Whether the client's capabilities have something true at that path."""
         found = self.capabilities
@@ -132,31 +100,12 @@ class Front(LanguageServer):
         """Ask the editor; None if it answers with an error."""
         return await asyncio.wrap_future(self.protocol.send_request(method, params))
 
-    def note(self, reason: str) -> None:
-        """Why the last completion was empty, "" if it was not."""
-        self._reason = reason
-        self.push_status()
-
-    def push_status(self) -> None:
-        status = {
-            "state": self._state.state,
-            "message": self._state.message,
-            "progress": self._state.progress,
-            "model": self._state.model,
-            "device": self._state.device,
-            "paused": self.session.paused,
-            "reason": self._reason,
-        }
-        if self._listening and status != self._status:
-            self._status = status
-            self.protocol.notify(STATUS, status)
-
     def configure(self) -> None:
         """Tell the daemon the settings that now hold, and the person what was not taken."""
         outcome = self.workspace_settings.outcome()
         self.session.configure(outcome.settings, outcome.folders)
         for problem in outcome.problems:
-            self.say(wire.Notice("warning", f"copilotd: {problem}"))
+            self.display.say(wire.Notice("warning", f"copilotd: {problem}"))
 
     # ---- from the daemon (link.Listener) -----------------------------------------------------------------
 
@@ -165,22 +114,15 @@ class Front(LanguageServer):
 
     def heard(self, message: wire.State | wire.Notice) -> None:
         if isinstance(message, wire.Notice):
-            self.say(message)
-            return
-        self._state = message
-        if self._listening:
-            self.push_status()
-            if self.supports("window", "workDoneProgress"):
-                self._progress.update(message)
+            self.display.say(message)
+        else:
+            self.display.state(message)
 
     # ---- pygls -------------------------------------------------------------------------------------------
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """pygls shows these to the person; we log their type and place."""
         log.warning("%s", place(error))
-
-    def _show(self, notice: wire.Notice) -> None:
-        self.window_show_message(types.ShowMessageParams(_LEVELS[notice.level], notice.text))
 
 
 def _log_fault(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -42,12 +42,12 @@ def did_partially_accept(ls: Front, arguments: list[Any]) -> None:
 
 def pause(ls: Front, arguments: list[Any]) -> None:
     ls.session.pause(True)
-    ls.push_status()
+    ls.display.update()
 
 
 def resume(ls: Front, arguments: list[Any]) -> None:
     ls.session.pause(False)
-    ls.push_status()
+    ls.display.update()
 
 
 COMMANDS: Mapping[str, Callable[[Front, list[Any]], None]] = {

@@ -22,7 +22,7 @@ class Params(shapes.Params):
 
 
 def handle(ls: Front, params: Params) -> Awaitable[None]:
-    ls.listening()
+    ls.display.begin()
     return _configure(ls)
 
 

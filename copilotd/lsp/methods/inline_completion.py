@@ -73,7 +73,7 @@ async def answer(ls: Front, document: Document, request: Request) -> Items:
         raise
     if answer.outcome in ("superseded", "cancelled"):
         raise JsonRpcRequestCancelled
-    ls.note("" if answer.items else answer.reason)
+    ls.display.reason("" if answer.items else answer.reason)
     items = []
     for item in answer.items:
         if found := to_editor(document, item):
