@@ -73,6 +73,9 @@ def test_a_failed_load_is_said_once_and_mended_by_reload(tmp_path: Path, outcome
         for _ in range(5):
             answer = client.complete(URI, 1, 2)
             assert (answer.outcome, answer.reason) == ("empty", "failed")
+        client.send(wire.Pause(True), wire.Pause(False))  # which tells the state once more
+        client.expect(wire.State, lambda state: state.state == "paused")
+        client.expect(wire.State, lambda state: state.state == "failed")
         with editor(started) as later:
             later.expect(wire.Notice)
             later.complete(URI, 1, 2)
