@@ -47,6 +47,10 @@ class DaemonSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """0 keeps every token."""
     top_p: Unit = 1.0
     seed: int = 0
+    index: bool = True
+    """Read the workspace's files, to copy from them; ignored and secret ones never."""
+    secrets_allowed: tuple[str, ...] = ()
+    """Files, as in a .gitignore, that hold no secret although their name or content says so."""
     idle_unload_s: Annotated[int, Meta(ge=0)] = 1800
     """Free the models after so many seconds without a request; 0 never."""
     idle_exit_s: Annotated[int, Meta(ge=0)] = 7200

@@ -35,6 +35,8 @@ class Description(Struct, frozen=True, kw_only=True):
     device: str = ""
     identity: Identity = Identity()
     kv_bytes: int = 0
+    tokenizer: str = ""
+    """folder of the tokenizer, for the workspace index; "": there is none"""
     smaller: str = ""
     """the target to load in its place when memory does not suffice; "": there is none on this machine"""
     remarks: tuple[str, ...] = ()

@@ -44,6 +44,7 @@ class LocalBackend:
             draft=pair.draft_name or "",
             quantisation=pair.quantisation,
             device=pair.device,
+            tokenizer=str(pair.tokenizer),
             identity=Identity(speculation=pair.identity.speculation, cache=pair.identity.cache),
             smaller=pair.smaller,
             remarks=tuple(pair.warnings),

@@ -59,6 +59,7 @@ class ModelState(Struct, frozen=True, kw_only=True):
     progress: float | None = None
     name: str = ""
     device: str = ""
+    tokenizer: str = ""
     notices: tuple[Notice, ...] = ()
     """to be said once to every front, as long as this load lasts"""
 
@@ -148,7 +149,15 @@ class Models:
         self.completer = self._make_completer(backend, settings.daemon)
         description = backend.describe()
         notices += tuple(Notice("warning", remark) for remark in description.remarks)
-        self._set(ModelState(state="ready", name=backend.name, device=description.device, notices=notices))
+        self._set(
+            ModelState(
+                state="ready",
+                name=backend.name,
+                device=description.device,
+                tokenizer=description.tokenizer,
+                notices=notices,
+            )
+        )
 
     def _let_go(self) -> None:
         backend, self._backend, self.completer = self._backend, None, None

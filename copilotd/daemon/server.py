@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from copilotd import wire
 from copilotd.completion.ask import Completion, Suggestion
 from copilotd.config import Loaded, SettingsError
+from copilotd.context.messages import Progress
 from copilotd.daemon import platform
 from copilotd.daemon.address import Address
 from copilotd.daemon.connection import Connection
@@ -26,7 +27,8 @@ from copilotd.daemon.loading import MakeBackend, MakeCompleter, Models, ModelSta
 from copilotd.daemon.log import log, place
 from copilotd.daemon.scheduler import Job, Scheduler
 from copilotd.daemon.session import Refused
-from copilotd.daemon.status import Counts, Status
+from copilotd.daemon.status import Counts, Index, Status
+from copilotd.daemon.workspace import Workspace
 
 HELLO_S = 10.0
 """a connection that says nothing for so long is closed"""
@@ -67,6 +69,7 @@ class Daemon:
         self._stop = asyncio.Event()
         self._lost = False
         self._scheduler = Scheduler()
+        self._workspace = Workspace(log_path.parent, self._warn)
         self._models = Models(make_backend, make_completer, self._on_loop(self._models_changed))
         self._engine = Engine(
             self._scheduler, self._models, self._on_loop(self._finished), self._on_loop(self._device_lost)
@@ -100,6 +103,7 @@ class Daemon:
         self._models.ticket()
         self._scheduler.call(self._models.free)
         self._scheduler.close()
+        await self._workspace.close()
         if not self._lost:
             await asyncio.to_thread(self._engine.join, FAREWELL_S)
         return not self._engine.is_alive()
@@ -150,6 +154,7 @@ class Daemon:
         self._scheduler.leave(connection.client)
         if connection.session is not None:
             self._last_editor = time.monotonic()
+            self._workspace.left(connection.client)
             self._scheduler.call(partial(self._forget_client, connection.client))
 
     def _forget_client(self, client: str) -> None:
@@ -177,14 +182,19 @@ class Daemon:
                     self._end([job], "cancelled")
             case wire.Change():
                 session.change(message)
+                current = partial(session.documents.get, message.uri)
+                self._workspace.changed(connection.client, message.uri, current)
             case wire.Open():
                 session.open(message)
+                self._workspace.opened(connection.client, message.uri, session.documents[message.uri])
             case wire.Close():
                 session.close(message.uri)
+                self._workspace.closed(connection.client, message.uri)
                 self._scheduler.call(partial(self._forget_document, connection.client, message.uri))
             case wire.Configure():
                 for text in session.configure(message):
                     connection.send(wire.Notice("warning", text))
+                self._workspace.configured(connection.client, message.folders)
             case wire.Pause():
                 session.paused = message.paused
                 connection.tell(self._state)
@@ -201,7 +211,8 @@ class Daemon:
         if message.id in connection.asked:
             raise wire.FrameError("two requests with one id")
         try:
-            ask = connection.session.ask(message)
+            library = self._workspace.library(connection.client, message.uri)
+            ask = connection.session.ask(message, library)
             if self._state.state != "ready":
                 raise Refused(self._not_ready())
         except Refused as refused:
@@ -278,11 +289,14 @@ class Daemon:
             clients=len(sessions),
             documents=sum(len(session.documents) for session in sessions),
             kv_bytes=description.kv_bytes,
+            index=_index(self._workspace.progress),
             requests=self._counts.requests,
             acceptance=self._counts.acceptance(),
             drafted=self._counts.drafted,
             accepted=self._counts.accepted,
             target_steps=self._counts.target_steps,
+            generated_tokens=self._counts.generated_tokens,
+            prefill=self._counts.prefill,
             prefill_tokens=self._counts.prefill_tokens,
             reused_tokens=self._counts.reused_tokens,
             loads=self._loads,
@@ -330,6 +344,8 @@ class Daemon:
         if state.state == "failed":
             self._last_error = state.message
             self._survived()
+        if state.state == "ready":
+            self._workspace.begin(state.tokenizer, self._configured.settings.daemon)
         for connection in self._connections.values():
             connection.tell(state)
             if state.state in connection.waits_for:
@@ -357,6 +373,13 @@ class Daemon:
         log.error("the engine is lost; leaving so that a new daemon can take over")
         self._lost = True
         self._stop.set()
+
+    def _warn(self, text: str) -> None:
+        """Something does without which completion goes on: said in the log, and once to each front."""
+        log.warning("%s", text)
+        for connection in self._connections.values():
+            if connection.session is not None:
+                connection.send(wire.Notice("warning", text))
 
     # ---- time ----
 
@@ -394,6 +417,10 @@ class Daemon:
                 log.error("cannot listen anew: %s", error)
                 self._stop.set()
         return server
+
+
+def _index(progress: Progress) -> Index:
+    return Index(progress.folders, progress.files, progress.tokens, progress.skipped)
 
 
 def _log_exception(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:

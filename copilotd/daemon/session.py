@@ -13,6 +13,11 @@ from msgspec.structs import replace
 from copilotd import wire
 from copilotd.completion.ask import Ask
 from copilotd.config import Loaded, SessionSettings
+from copilotd.context.secrets import Secrets
+from copilotd.engine.generation import Library
+
+MARK = 256
+"""characters around a change in which a mark of secrets may have come about"""
 
 
 class Document(Struct, frozen=True):
@@ -23,6 +28,8 @@ class Document(Struct, frozen=True):
     text: str
     cut_before: bool
     cut_after: bool
+    secret: bool
+    """by its name or by what stands in it: no completion, and its text goes nowhere"""
 
 
 class Refused(Exception):
@@ -38,10 +45,12 @@ class Session:
         self._configured = configured
         self._settings = configured.settings.session
         self._folders: Sequence[wire.Folder] = ()
+        self._secrets = Secrets(configured.settings.daemon.secrets_allowed)
 
     def reconfigured(self, configured: Loaded) -> None:
         """The settings were read again; what the editor said stays."""
         self._configured = configured
+        self._secrets = Secrets(configured.settings.daemon.secrets_allowed)
 
     def configure(self, message: wire.Configure) -> list[str]:
         """Take settings and folders; what the person should hear about them."""
@@ -53,7 +62,12 @@ class Session:
 
     def open(self, message: wire.Open) -> None:
         self.documents[message.uri] = Document(
-            message.language, message.version, message.text, message.cut_before, message.cut_after
+            message.language,
+            message.version,
+            message.text,
+            message.cut_before,
+            message.cut_after,
+            self._is_secret(message.uri, message.text),
         )
 
     def change(self, message: wire.Change) -> None:
@@ -61,17 +75,21 @@ class Session:
         document = self.documents.get(message.uri)
         if document is None:
             raise wire.FrameError("change of a document that is not open")
-        text = document.text
+        text, secret = document.text, document.secret
         for splice in message.splices:
             if not 0 <= splice.start <= splice.end <= len(text):
                 raise wire.FrameError("change outside the document")
             text = text[: splice.start] + splice.text + text[splice.end :]
-        self.documents[message.uri] = replace(document, version=message.version, text=text)
+            near = text[max(0, splice.start - MARK) : splice.start + len(splice.text) + MARK]
+            secret = secret or self._is_secret(message.uri, near)
+        if document.secret:  # the mark may be gone
+            secret = self._is_secret(message.uri, text)
+        self.documents[message.uri] = replace(document, version=message.version, text=text, secret=secret)
 
     def close(self, uri: str) -> None:
         self.documents.pop(uri, None)
 
-    def ask(self, message: wire.Complete) -> Ask:
+    def ask(self, message: wire.Complete, library: Library | None = None) -> Ask:
         """The request on a snapshot of its document. Raises Refused."""
         document = self.documents.get(message.uri)
         if document is None:
@@ -80,7 +98,9 @@ class Session:
             raise Refused("stale")
         if self.paused:
             raise Refused("paused")
-        path = _path(message.uri)
+        if document.secret:
+            raise Refused("secret")
+        path = path_of(message.uri)
         folder = self._folder(path)
         settings = self._effective(folder)
         relative = str(path.relative_to(folder.path)) if folder else path.name
@@ -104,7 +124,14 @@ class Session:
             tab_size=message.tab_size,
             insert_spaces=message.insert_spaces,
             settings=settings,
+            library=library,
         )
+
+    def _is_secret(self, uri: str, text: str) -> bool:
+        path = path_of(uri)
+        folder = self._folder(path)
+        relative = str(path.relative_to(folder.path) if folder else path).lstrip("/")
+        return self._secrets.named(relative) or self._secrets.marked(relative, text)
 
     def _folder(self, path: PurePosixPath) -> wire.Folder | None:
         """The innermost folder of the session that holds the path."""
@@ -116,7 +143,7 @@ class Session:
         return self._configured.enforce(said)
 
 
-def _path(uri: str) -> PurePosixPath:
+def path_of(uri: str) -> PurePosixPath:
     """The path part of any URI; untitled:Untitled-1 and the like count as a path too."""
     try:
         return PurePosixPath(unquote(urlsplit(uri).path))

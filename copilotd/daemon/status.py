@@ -54,7 +54,10 @@ class Status(Struct, kw_only=True):
     drafted: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
     target_steps: int = 0
+    generated_tokens: int = 0
     prefill_tokens: int = 0
+    prefill: dict[int, int] = field(default_factory=dict)
+    """how many requests prefilled so many tokens; above 64, up to the next power of two"""
     reused_tokens: int = 0
     loads: int = 0
     """how often models were loaded, or tried to"""
@@ -78,7 +81,10 @@ class Counts(Struct):
     drafted: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
     target_steps: int = 0
+    generated_tokens: int = 0
     prefill_tokens: int = 0
+    prefill: dict[int, int] = field(default_factory=dict)
+    """how many requests prefilled so many tokens; above 64, up to the next power of two"""
     reused_tokens: int = 0
 
     def empty(self, reason: str) -> None:
@@ -99,6 +105,11 @@ class Counts(Struct):
             for source, number in part.items():
                 total[source] = total.get(source, 0) + number
         self.target_steps += counters.target_steps
+        self.generated_tokens += counters.generated_tokens
+        if counters.target_steps:
+            tokens = counters.prefill_tokens
+            bucket = tokens if tokens <= 64 else 1 << (tokens - 1).bit_length()
+            self.prefill[bucket] = self.prefill.get(bucket, 0) + 1
         self.prefill_tokens += counters.prefill_tokens
         self.reused_tokens += counters.reused_tokens
 

@@ -33,6 +33,8 @@ class Pair(Struct, kw_only=True):
     target: Runner
     draft: Runner | None
     vocabulary: TokenizerVocabulary
+    tokenizer: Path
+    """the folder with the target's tokenizer.json"""
     target_name: str
     draft_name: str | None
     quantisation: Quantisation
@@ -86,6 +88,7 @@ def load_pair(settings: DaemonSettings, progress: Progress) -> Pair:
         target=target.runner,
         draft=draft.runner if draft else None,
         vocabulary=target.vocabulary,
+        tokenizer=place.folder,
         target_name=target.name,
         draft_name=draft.name if draft else None,
         quantisation=target.quantisation,

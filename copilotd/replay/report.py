@@ -202,8 +202,8 @@ def _prefill(observed: Sequence[Observations]) -> Quantiles:
     """From the histogram {tokens: requests} that the daemon's status counts."""
     counts: Counter[int] = Counter()
     for o in observed:
-        for tokens in _dict(o.status_after.get("prefill_tokens")):
-            counts[int(tokens)] += _number_at(o.status_after, "prefill_tokens", tokens) - _number_at(
-                o.status_before, "prefill_tokens", tokens
+        for tokens in _dict(o.status_after.get("prefill")):
+            counts[int(tokens)] += _number_at(o.status_after, "prefill", tokens) - _number_at(
+                o.status_before, "prefill", tokens
             )
     return quantiles(counts.elements())

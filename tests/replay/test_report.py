@@ -33,7 +33,7 @@ def observed() -> Observations:
             "drafted": {"lookup": 12, "draft": 2},
             "accepted": {"lookup": 6},
             "requests": {"typed_through": 3, "joined": 1},
-            "prefill_tokens": {"1": 19, "40": 1},
+            "prefill": {"1": 19, "40": 1},
         },
     )
 

@@ -1,0 +1,89 @@
+"""Between the sessions and the context process: who has which folders and buffers open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+from copilotd import wire
+from copilotd.config import DaemonSettings
+from copilotd.context.messages import Progress
+from copilotd.context.process import ContextProcess, Library
+from copilotd.daemon.session import Document, path_of
+
+SETTLE_S = 1.0
+"""a buffer is taken in when it has not been told for so long: not at every keystroke"""
+MAX_CHARACTERS = 1 << 20
+"""a larger buffer is data, not source"""
+
+
+class Workspace:
+    """Owned by the socket loop. Without a tokenizer on disk, or with `index = false`, it does nothing."""
+
+    def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
+        self._process = ContextProcess(folder, warn)
+        self._due: dict[tuple[str, str], asyncio.TimerHandle] = {}
+        self._starting: asyncio.Task[None] | None = None
+
+    @property
+    def progress(self) -> Progress:
+        return self._process.progress
+
+    def begin(self, tokenizer: str, settings: DaemonSettings) -> None:
+        """The models are there, and so is what to tokenise with."""
+        if tokenizer and settings.index:
+            self._starting = asyncio.create_task(
+                self._process.begin(Path(tokenizer), settings.secrets_allowed)
+            )
+
+    async def close(self) -> None:
+        for handle in self._due.values():
+            handle.cancel()
+        if self._starting is not None:
+            await self._starting
+        await self._process.close()
+
+    def configured(self, client: str, folders: tuple[wire.Folder, ...]) -> None:
+        self._process.folders(client, tuple(folder.path for folder in folders if folder.trusted))
+
+    def opened(self, client: str, uri: str, document: Document) -> None:
+        self._forget(client, uri)
+        if document.secret or len(document.text) > MAX_CHARACTERS:
+            self._process.buffer(client, _key(uri), document.language, None)
+        else:
+            self._process.buffer(client, _key(uri), document.language, document.text)
+
+    def changed(self, client: str, uri: str, current: Callable[[], Document | None]) -> None:
+        """`current` gives the document as it is when its turn comes."""
+        if (client, uri) in self._due:
+            return
+
+        def tell() -> None:
+            document = current()
+            if document is not None:
+                self.opened(client, uri, document)
+
+        self._due[client, uri] = asyncio.get_running_loop().call_later(SETTLE_S, tell)
+
+    def closed(self, client: str, uri: str) -> None:
+        self._forget(client, uri)
+        self._process.buffer(client, _key(uri), "", None)
+
+    def left(self, client: str) -> None:
+        for owner, uri in [key for key in self._due if key[0] == client]:
+            self._forget(owner, uri)
+        self._process.leave(client)
+
+    def library(self, client: str, uri: str) -> Library | None:
+        return self._process.library(client, _key(uri))
+
+    def _forget(self, client: str, uri: str) -> None:
+        handle = self._due.pop((client, uri), None)
+        if handle is not None:
+            handle.cancel()
+
+
+def _key(uri: str) -> str:
+    """A file's absolute path; any other document's URI."""
+    return str(PurePosixPath(path_of(uri))) if uri.startswith("file:") else uri
