@@ -45,7 +45,8 @@ def attend(
 ) -> torch.Tensor:
     """float32 [rows, heads x size] of queries [rows, heads, size], scaled already, over a layer's cache.
 
-    `keys` and `values` are [key heads, cache rows, size]; heads is a multiple of key heads.
+    `keys` are [key heads, size, cache rows], `values` [key heads, cache rows, size]; heads is a multiple of
+    key heads.
     """
     rows, heads, size = queries.shape
     groups = keys.shape[0]
@@ -56,7 +57,7 @@ def attend(
     )
     if rows * per_group < _ROWS:
         grouped = torch.nn.functional.pad(grouped, (0, 0, 0, _ROWS - rows * per_group))
-    scores = torch.bmm(grouped, keys[:, :offered].transpose(1, 2))
+    scores = torch.bmm(grouped, keys[:, :, :offered])
     real = scores[:, : rows * per_group]
     if rows == 1:
         real[:, :, first:] += mask

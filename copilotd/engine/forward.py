@@ -151,7 +151,7 @@ class DecoderRunner:
             qkv = qkv.float() if layer.qkv_bias is None else qkv + layer.qkv_bias
             qkv = qkv.view(rows, rotated + shape.key_heads, shape.head_size)
             turned = _rotate(qkv[:, :rotated], cosine, sine)
-            keys[:, start:end] = turned[:, heads:].transpose(0, 1)
+            keys[:, :, start:end] = turned[:, heads:].permute(1, 2, 0)
             values[:, start:end] = qkv[:, rotated:].transpose(0, 1)
             x = x.add_(layer.output(attend(turned[:, :heads], keys, values, *masks[window])))
             gate_up = layer.gate_up(_norm(x, layer.mlp_norm, shape.norm_epsilon)).float()

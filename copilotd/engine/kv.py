@@ -9,7 +9,7 @@ BLOCK = 256
 
 
 class KvCache:
-    """Implements `Cache`. Keys and values are float32 [layers, key heads, rows, head size].
+    """Implements `Cache`. Keys and values are float32; keys stand transposed, as the product wants them.
 
     Rows at and beyond `len(ids)` hold what was last written there, always finite, and are masked out.
     """
@@ -20,12 +20,13 @@ class KvCache:
         """`capacity` rows can be filled; `spare` more take the padding of a step at fixed shape."""
         self.ids: list[int] = []
         self.capacity = capacity
-        shape = (layers, heads, padded_rows(capacity + spare), head_size)
-        self._keys = torch.zeros(shape, dtype=torch.float32, device=device)
-        self._values = torch.zeros(shape, dtype=torch.float32, device=device)
+        rows = padded_rows(capacity + spare)
+        self._keys = torch.zeros((layers, heads, head_size, rows), dtype=torch.float32, device=device)
+        self._values = torch.zeros((layers, heads, rows, head_size), dtype=torch.float32, device=device)
         self.keys = list(self._keys)
-        """per layer, [key heads, rows, head size]"""
+        """per layer, [key heads, head size, rows]"""
         self.values = list(self._values)
+        """per layer, [key heads, rows, head size]"""
 
     def truncate(self, length: int) -> None:
         if not 0 <= length <= len(self.ids):

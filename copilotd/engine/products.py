@@ -132,11 +132,21 @@ NF4_LEVELS = torch.tensor(
 def quantise_nf4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(uint8 level [outputs, inputs], float32 absmax [outputs, inputs / 64]): the nearest level by block."""
     outputs, inputs = weight.shape
-    blocks = weight.float().reshape(outputs, inputs // NF4_BLOCK, NF4_BLOCK)
-    absmax = blocks.abs().amax(dim=2).clamp_min(1e-30)
-    borders = ((NF4_LEVELS[1:] + NF4_LEVELS[:-1]) / 2).to(weight.device)
-    level = torch.bucketize(blocks / absmax[..., None], borders, out_int32=True)
-    return level.to(torch.uint8).reshape(outputs, inputs), absmax
+    absmax = weight.reshape(outputs, -1, NF4_BLOCK).abs().amax(dim=2).float().clamp_min_(1e-30)
+    borders = ((NF4_LEVELS[1:] + NF4_LEVELS[:-1]) / 2).tolist()
+    level = torch.zeros((outputs, inputs // NF4_BLOCK, NF4_BLOCK), dtype=torch.uint8, device=weight.device)
+    few = max(1, _CACHED // inputs)  # fifteen passes, so over parts that stay in the processor's cache
+    for part, rows, most in zip(
+        torch.split(level, few), torch.split(weight, few), torch.split(absmax, few), strict=True
+    ):
+        relative = rows.float().reshape(part.shape) / most[..., None]
+        for border in borders:
+            part += relative > border
+    return level.reshape(outputs, inputs), absmax
+
+
+_CACHED = 200_000
+"""elements of float32 that fit well into a core's own cache"""
 
 
 @cache

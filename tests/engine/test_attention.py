@@ -28,7 +28,7 @@ def stepwise(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, start: int, rows: int, window: int | None
 ) -> torch.Tensor:
     mask = causal_mask(start, rows, window, torch.device("cpu"))
-    return attend(queries[start : start + rows], keys, values, *mask)
+    return attend(queries[start : start + rows], keys.mT.contiguous(), values, *mask)
 
 
 @pytest.mark.parametrize("window", [None, 8, 300])

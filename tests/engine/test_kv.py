@@ -16,7 +16,10 @@ from tests.support.tiny_models import HOLDS, runner
 def rows_of(cache: KvCache) -> torch.Tensor:
     length = len(cache.ids)
     return torch.stack(
-        [torch.stack((k[:, :length], v[:, :length])) for k, v in zip(cache.keys, cache.values, strict=True)]
+        [
+            torch.stack((k[:, :, :length].mT, v[:, :length]))
+            for k, v in zip(cache.keys, cache.values, strict=True)
+        ]
     )
 
 
