@@ -307,6 +307,13 @@ def test_the_popups_entry_is_what_the_text_begins_with() -> None:
     assert completion.suggestions == [Suggestion(9, 9, "og(a)")]
 
 
+def test_a_long_popup_entry_does_not_overflow_the_context() -> None:
+    completer, backend = completing("(a)", context_tokens=128)
+    complete(completer, "above = 1\n" * 20 + "c‸\n", selected=(200, 201, "c" + "x" * 200))
+    request = backend.requests[-1]
+    assert len(request.prompt) + request.max_new_tokens <= 128
+
+
 def test_a_popup_entry_that_replaces_what_was_typed_gets_nothing() -> None:
     completer, backend = completing("(a)")
     completion = complete(completer, "cl‸\n", selected=(0, 2, "console.log"))

@@ -6,7 +6,7 @@ import statistics
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from copilotd.completion.anchor import follow
@@ -227,6 +227,7 @@ ACTIONS = st.one_of(
 )
 
 
+@example(actions=[("move", 1), ("idle", 2), "\n"], context=64, script="a.b(a)")
 @settings(deadline=None)
 @given(
     st.lists(ACTIONS, max_size=30), st.sampled_from([64, 200, 2048]), st.sampled_from(["", "a.b(a)", "()\n"])
