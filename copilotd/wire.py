@@ -187,7 +187,10 @@ class Report(Struct, tag="report", frozen=True):
 
 
 class Done(Struct, tag="done", frozen=True):
-    """The verb was carried out, or could not be; the message is for the person."""
+    """The verb was carried out, or could not be; the message is for the person.
+
+    To an editor: the daemon leaves on purpose; the front comes back when it next needs one.
+    """
 
     message: str = ""
     failed: bool = False
