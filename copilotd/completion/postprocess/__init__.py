@@ -59,7 +59,8 @@ def apply(context: Context, text: str, off: frozenset[str] = frozenset()) -> Res
 
 def enough(context: Context, text: str) -> bool:
     """More of this text would be cut: asked after every round of decoding. Judges complete lines, and a last one that has no end."""
-    lead = len(text) - len(text.lstrip("\n"))
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lead = len(text) - len(text.lstrip())
     if context.scope == "line" and "\n" in text[lead:]:
         return True
     end = text.rfind("\n")

@@ -35,6 +35,8 @@ class Opened(Struct, frozen=True):
     brackets: tuple[str, ...]
     resume: int
     """where to begin scanning again: at a comment or long string that is still open, or at the end"""
+    begins_line: bool
+    """nothing stands left of `resume` on its line"""
 
 
 class Around(Struct, frozen=True):
@@ -44,6 +46,8 @@ class Around(Struct, frozen=True):
     """open above the cursor's line"""
     head: str
     """from there, or from an open comment or string, to the cursor"""
+    begins_line: bool
+    """nothing stands left of `head` on its line"""
     whole: bool
     """nothing farther up was left out, so that nothing else can be open"""
 
@@ -134,7 +138,7 @@ def _above(identifier: str, text: str) -> Opened:
         resume = found.pop().start
     stack: list[str] = []
     _walk(stack, iter(found))
-    return Opened(tuple(stack), resume)
+    return Opened(tuple(stack), resume, not text[text.rfind("\n", 0, resume) + 1 : resume].strip())
 
 
 def _end_of_docstring(text: str) -> int:
@@ -153,7 +157,8 @@ def _around(context: Context) -> Around:
     first = context.before.find("\n", line - ABOVE) + 1 if line > ABOVE else 0
     lines_above = context.before[first:line]
     opened = _above(context.language, lines_above)
-    return Around(opened.brackets, lines_above[opened.resume :] + context.head, first == 0)
+    head = lines_above[opened.resume :] + context.head
+    return Around(opened.brackets, head, opened.begins_line, first == 0)
 
 
 def errors(context: Context, text: str, covers: int = 0) -> int:
@@ -211,7 +216,8 @@ def closings(context: Context, text: str) -> list[int]:
 
 def in_comment(context: Context) -> bool:
     """The cursor stands in a comment, or in a string that begins its line (a docstring)."""
-    head = _around(context).head
+    around = _around(context)
+    head = around.head
     line = head.rfind("\n") + 1
     last = None
     for token in tokens(language(context.language), head):
@@ -220,5 +226,8 @@ def in_comment(context: Context) -> bool:
         last = token
     if last is None or last.closed:
         return False
-    begins_line = not head[head.rfind("\n", 0, last.start) + 1 : last.start].strip()
-    return last.kind == "comment" or (last.kind == "long" and begins_line and last.text[:3] in ('"""', "'''"))
+    left = head[head.rfind("\n", 0, last.start) + 1 : last.start]
+    docstring = (
+        last.text[:3] in ('"""', "'''") and not left.strip() and (around.begins_line or last.start > 0)
+    )
+    return last.kind == "comment" or docstring

@@ -15,7 +15,8 @@ _CLOSERS = re.compile(r"[)\]};,\s]*")
 def scope(context: Context, settings: SessionSettings) -> Scope:
     """One line in the middle of a line; a block on an empty line or after what opens one.
 
-    `comments` decides first, in comments and in prose; then `multiline`.
+    `comments` decides first, in comments and in prose; then `multiline`. After an opener and a blank the rest
+    is to follow on the same line.
     """
     prose = language(context.language).prose
     comment = prose or in_comment(context)
@@ -27,6 +28,5 @@ def scope(context: Context, settings: SessionSettings) -> Scope:
         return "block"
     if context.blank:
         return "block"
-    if not comment and opens_block(context.language, context.head) and _CLOSERS.fullmatch(context.tail):
-        return "block"
-    return "line"
+    opens = not context.head.endswith(" ") and opens_block(context.language, context.head)
+    return "block" if opens and not comment and _CLOSERS.fullmatch(context.tail) else "line"
