@@ -1,0 +1,98 @@
+"""The workspace as a source of drafts, and what of it is never read: the real program on real weights."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.test_daemon_and_front import status
+from tests.support.lsp_driver import LspProcess
+from tests.support.scripted import own_folder_environment
+
+FAR = "settlement_ledger.append(PostedEntry(account=counterparty, amount=-remainder, booked=today))"
+
+
+def wait_for(
+    env: dict[str, str], holds: Callable[[dict[str, Any]], bool], seconds: float = 120.0
+) -> dict[str, Any]:
+    end = time.monotonic() + seconds
+    while not holds(seen := status(env)):
+        assert time.monotonic() < end, seen
+        time.sleep(0.2)
+    return seen
+
+
+def files(seen: dict[str, Any]) -> int:
+    """Files in the index; none while no daemon runs."""
+    return int(seen["index"]["files"]) if "index" in seen else 0
+
+
+def test_drafts_come_from_other_files_and_never_from_secret_ones(tmp_path: Path) -> None:
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "ledger.py").write_text(f"def settle(counterparty, remainder, today):\n    {FAR}\n")
+    (root / ".env").write_text("PAY_KEY=canary-env\n")
+    (root / "ignored.py").write_text("canary_ignored = 1\n")
+    (root / ".gitignore").write_text("ignored.py\n")
+    env = own_folder_environment(tmp_path / "home") | {
+        "COPILOTD_MODEL": "embedded",
+        "COPILOTD_SPECULATION": "on",
+    }
+    pid = 0
+    try:
+        with LspProcess(env) as editor:
+            editor.initialize(workspaceFolders=[{"uri": root.as_uri(), "name": "work"}])
+            seen = wait_for(env, lambda seen: seen["state"] == "ready" and files(seen) >= 2)
+            pid = seen["pid"]
+            assert seen["index"]["files"] == 2  # ledger.py and .gitignore
+            assert seen["index"]["skipped"] == {"ignored": 1, "secret": 1}
+
+            new = (root / "new.py").as_uri()
+            half = FAR[: FAR.index("amount")]
+            editor.open(new, f"def refund(counterparty, remainder, today):\n    {half}\n")
+            editor.complete(new, (1, 4 + len(half)))
+            assert status(env)["drafted"]["workspace"] > 0
+
+            secret = (root / ".env").as_uri()
+            editor.open(secret, "PAY_KEY=canary-env\nPAY_\n")
+            assert not editor.complete(secret, (1, 4))
+            seen = status(env)
+            assert seen["requests"]["empty"]["secret"] == 1
+            assert "canary" not in Path(seen["log_path"]).read_text()
+
+            (root / "later.py").write_text("x = 1\n")
+            wait_for(env, lambda seen: files(seen) == 3)
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGTERM)
+
+
+def test_a_killed_index_process_comes_back(tmp_path: Path) -> None:
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "a.py").write_text("x = 1\n")
+    env = own_folder_environment(tmp_path / "home") | {"COPILOTD_MODEL": "embedded"}
+    pid = 0
+    try:
+        with LspProcess(env) as editor:
+            editor.initialize(workspaceFolders=[{"uri": root.as_uri(), "name": "work"}])
+            pid = wait_for(env, lambda seen: files(seen) == 1)["pid"]
+            os.kill(index_process_of(pid), signal.SIGKILL)
+            (root / "b.py").write_text("y = 2\n")
+            wait_for(env, lambda seen: files(seen) == 2)
+            assert status(env)["pid"] == pid
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGTERM)
+
+
+def index_process_of(pid: int) -> int:
+    for child in Path(f"/proc/{pid}/task").glob("*/children"):
+        for number in child.read_text().split():
+            if b"copilotd.context.service" in Path(f"/proc/{number}/cmdline").read_bytes():
+                return int(number)
+    raise AssertionError("no index process")
