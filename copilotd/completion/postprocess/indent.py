@@ -110,31 +110,35 @@ def _to_tabs(context: Context, lines: list[str], fresh: int) -> list[str]:
     ]
     if not spaced:
         return lines
-    per_level = _spaces_per_level(context, lines, spaced)
+    per_level, base = _levels(context, lines, spaced)
     kept = list(lines)
     for number in spaced:
-        blanks = lead(lines[number]).expandtabs(per_level)
-        levels, left = divmod(len(blanks), per_level)
-        kept[number] = "\t" * levels + " " * left + lines[number][len(lead(lines[number])) :]
+        blanks = lead(lines[number])
+        levels, left = divmod(len(blanks.expandtabs(per_level)), per_level)
+        kept[number] = "\t" * (base + levels) + " " * left + lines[number][len(blanks) :]
     return kept
 
 
-def _spaces_per_level(context: Context, lines: list[str], spaced: list[int]) -> int:
-    """How many blanks the model means by one level: what puts the first indented line where it belongs."""
+def _levels(context: Context, lines: list[str], spaced: list[int]) -> tuple[int, int]:
+    """(blanks that the model means by one level, levels it leaves out): what puts the first indented line where
+    it belongs and lets no line jump by more than a level."""
     first = spaced[0]
-    previous = next(
-        (line for line in reversed(lines[:first]) if line.strip()),
-        "" if context.head.strip() else context.above,
+    above = next(
+        (line for line in reversed([context.head + lines[0], *lines[1:first]]) if line.strip()), context.above
     )
-    if first == 1 or previous == lines[0]:
-        previous = context.head + lines[0] if (context.head + lines[0]).strip() else context.above
-    depth = lead(previous).count("\t")
-    depth += opens_block(context.language, previous) or opens_bracket(previous)
-    depth -= closes(context.language, lines[first])
-    depths = [len(lead(lines[number]).expandtabs(USUAL)) for number in spaced]
-    fitting = [width for width in WIDTHS if all(depth % width == 0 for depth in depths)]
-    fitting = [width for width in fitting if width > 1] or [USUAL]
-    return min(fitting, key=lambda width: abs(depths[0] / width - depth))
+    here = lead(context.head).count("\t")
+    target = lead(above).count("\t") + (opens_block(context.language, above) or opens_bracket(above))
+    target -= closes(context.language, lines[first])
+    widths = [len(lead(lines[number]).expandtabs(USUAL)) for number in spaced]
+
+    def strangeness(choice: tuple[int, int]) -> float:
+        per_level, base = choice
+        levels = [base + columns / per_level for columns in widths]
+        jumps = sum(max(0.0, deeper - shallow - 1) for shallow, deeper in pairwise(levels))
+        return abs(levels[0] - target) + jumps
+
+    fitting = [width for width in WIDTHS if width > 1 and all(columns % width == 0 for columns in widths)]
+    return min(((width, base) for base in (0, here) for width in fitting or [USUAL]), key=strangeness)
 
 
 def expected(context: Context) -> int | None:

@@ -26,9 +26,7 @@ def one_line(context: Context, text: str) -> Change | None:
 
 
 def long(context: Context, text: str) -> Change | None:
-    """A line over MAX_LINE is cut at a blank, a comma or a semicolon, and ends the item."""
-    if len(text) <= MAX_LINE:
-        return None
+    """A line over MAX_LINE is cut at a blank, a comma or a semicolon, and ends the item; so does too much."""
     lines = text.split("\n")
     room = MAX_CHARACTERS
     for number, line in enumerate(lines):
