@@ -1,0 +1,112 @@
+"""copilotd explain: what the model is shown at a place in a file, and why the answer is what it is."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.panel import Panel
+from rich.text import Text
+
+from copilotd import wire
+from copilotd.completion.explanation import Explanation
+from copilotd.config import SessionSettings
+from copilotd.daemon.launch import LaunchError, connect
+from copilotd.replay.buffer import Buffer
+from copilotd.version import version
+
+HELP = "show the prompt, the reasons and the drafts at FILE:LINE:COLUMN"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "place", metavar="FILE:LINE:COLUMN", help="line and column from 1, as editors show them"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        file, line, column = _place(args.place)
+        text = file.read_bytes().decode()
+    except (ValueError, OSError) as error:
+        print(f"copilotd explain: {error}", file=sys.stderr)
+        return 2
+    try:
+        answer = asyncio.run(_ask(file, text, Buffer(text).offset((line - 1, column - 1))))
+    except LaunchError as error:
+        print(f"copilotd explain: {error}", file=sys.stderr)
+        return 1
+    _show(answer)
+    return 0
+
+
+def _place(words: str) -> tuple[Path, int, int]:
+    name, *numbers = words.rsplit(":", 2)
+    if len(numbers) != 2 or not all(number.isdecimal() and int(number) for number in numbers):
+        raise ValueError(f"{words!r} is not FILE:LINE:COLUMN, as in src/app.py:12:8")
+    return Path(name).resolve(), int(numbers[0]), int(numbers[1])
+
+
+async def _ask(file: Path, text: str, offset: int) -> wire.Answer:
+    here = Path.cwd()
+    folder = here if file.is_relative_to(here) else file.parent
+    reader, writer = await connect()
+    try:
+        for message in (
+            wire.Hello(version(), "editor", "copilotd explain"),
+            wire.Configure(SessionSettings(), (wire.Folder(str(folder)),)),
+            wire.Open(file.as_uri(), _language(file), 1, text),
+        ):
+            writer.write(wire.frame(message))
+        asked = False
+        while True:
+            message = wire.from_daemon(await wire.read_frame(reader))
+            if (
+                isinstance(message, wire.State)
+                and message.state in ("ready", "failed", "paused")
+                and not asked
+            ):
+                asked = True
+                request = wire.Complete(id=1, uri=file.as_uri(), version=1, offset=offset, explain=True)
+                writer.write(wire.frame(request))
+            elif isinstance(said, wire.Notice):
+                print(said.text, file=sys.stderr)
+            elif isinstance(said, wire.Answer):
+                return said
+    except EOFError:
+        raise LaunchError("the daemon ended before it answered; `copilotd status` may say why") from None
+    finally:
+        writer.close()
+
+
+def _language(file: Path) -> str:
+    return {".py": "python", ".ts": "typescript", ".js": "javascript"}.get(
+        file.suffix, file.suffix.lstrip(".")
+    )
+
+
+def _show(answer: wire.Answer) -> None:
+    console = Console(highlight=False)
+    explanation = (
+        msgspec.msgpack.decode(answer.explanation, type=Explanation) if answer.explanation else Explanation()
+    )
+    for part in explanation.parts:
+        console.print(Panel(Text(part.text), title=f"{part.name}: {part.tokens} tokens", title_align="left"))
+    for reason in explanation.reasons:
+        time = f"{reason.ms:8.1f} ms" if reason.ms else " " * 11
+        console.print(f"{time}  {reason.stage}: {reason.text}", markup=False)
+    counters = explanation.counters
+    console.print(
+        f"{counters.prefill_tokens} tokens prefilled, {counters.reused_tokens} reused, "
+        f"{counters.target_steps} steps of the target, {counters.generated_tokens} tokens written"
+    )
+    for source, drafted in counters.drafted.items():
+        console.print(f"{source}: {counters.accepted.get(source, 0)} of {drafted} drafted tokens accepted")
+    if not answer.items:
+        console.print(f"no suggestion: {answer.reason or answer.outcome}")
+    for item in answer.items:
+        console.print(Panel(Text(item.text), title="suggestion", title_align="left"))

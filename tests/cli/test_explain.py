@@ -1,0 +1,46 @@
+"""copilotd explain on a real daemon with a scripted model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from copilotd.cli.explain import _place
+from tests.support.scripted import ScriptedDaemon
+
+
+def explain(env: dict[str, str], place: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-P", "-m", "copilotd", "explain", place]
+    return subprocess.run(line, env=env, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_prompt_reasons_and_suggestion_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def total(xs):\n    return \n")
+    with ScriptedDaemon(tmp_path / "home", script="sum(xs)") as daemon:
+        shown = explain(daemon.env, "a.py:2:12", tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "def total(xs):" in shown.stdout
+    assert "sum(xs)" in shown.stdout
+    assert "generate:" in shown.stdout
+
+
+def test_a_secret_file_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("KEY=canary\n")
+    with ScriptedDaemon(tmp_path / "home", script="x") as daemon:
+        shown = explain(daemon.env, ".env:1:5", tmp_path)
+    assert "no suggestion: secret" in shown.stdout
+    assert "canary" not in shown.stdout
+
+
+@pytest.mark.parametrize("place", ["a.py", "a.py:x:1", "a.py:0:1", "missing.py:1:1"])
+def test_what_is_wrong_is_said(tmp_path: Path, place: str) -> None:
+    shown = explain({}, place, tmp_path)
+    assert shown.returncode == 2
+    assert shown.stderr.startswith("copilotd explain: ")
+
+
+def test_places() -> None:
+    assert _place("/w/a:b.py:3:4") == (Path("/w/a:b.py"), 3, 4)
