@@ -125,6 +125,7 @@ class Completer:
         self._documents.pop((client, uri), None)
 
     def close_client(self, client: str) -> None:
+        self._prompts.encoder.forget()
         for key in [key for key in self._documents if key[0] == client]:
             del self._documents[key]
 

@@ -39,6 +39,10 @@ class PieceEncoder:
     def count(self, text: str) -> int:
         return sum(len(self._ids(piece)) for piece in self.pieces(text))
 
+    def forget(self) -> None:
+        """Drop every text that was encoded."""
+        self._ids.cache_clear()
+
     def pieces(self, text: str) -> list[str]:
         """The text cut at stable token boundaries. Appending text changes the last piece only."""
         if not text:

@@ -55,7 +55,8 @@ class Surroundings(Struct, frozen=True):
     """The document in *document order*, as lookup sees it (not the prompt's order)."""
 
     before: Sequence[int] = ()
-    """ids of the text above the cursor, typed text included, ending at the cursor"""
+    """ids of the text above the cursor, typed text included, ending where the prompt ends: what healing drops
+    is written again"""
     after: Sequence[int] = ()
     """ids of the text after the cursor"""
 

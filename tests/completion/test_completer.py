@@ -298,6 +298,14 @@ def test_closing_forgets() -> None:
         assert backend.starts == starts + 1
 
 
+def test_a_client_that_left_leaves_no_text() -> None:
+    completer, _ = completing("1")
+    complete(completer, "x = ‸")
+    completer.close_client("a")
+    assert not completer._prompts.encoder._ids.cache_info().currsize
+    assert not completer._documents
+
+
 # ---- the popup ---------------------------------------------------------------------------------------------
 
 

@@ -59,6 +59,16 @@ def test_a_keystroke_encodes_one_line(qwen_like: TokenizerVocabulary, sources: l
     assert counting.characters - before <= max(map(len, text.split("\n"))) + 3
 
 
+def test_nothing_is_kept_after_forgetting(qwen_like: TokenizerVocabulary) -> None:
+    counting = Counting(qwen_like)
+    encoder = PieceEncoder(counting)  # type: ignore[arg-type]
+    encoder.encode("x = 1\n")
+    encoder.forget()
+    before = counting.characters
+    encoder.encode("x = 1\n")
+    assert counting.characters - before == len("x = 1\n")
+
+
 def test_a_keystroke_in_a_long_line_encodes_a_part_of_it(qwen_like: TokenizerVocabulary) -> None:
     counting = Counting(qwen_like)
     encoder = PieceEncoder(counting)  # type: ignore[arg-type]
