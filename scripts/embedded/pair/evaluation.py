@@ -30,7 +30,7 @@ from copilotd.engine.drafters.base import Drafter, Proposal
 from copilotd.engine.drafters.draft_model import NAME, DraftModel
 from copilotd.engine.drafters.lookup import Lookup
 from copilotd.engine.generation import Counters, Generation, GenerationRequest, Sampling, Surroundings
-from copilotd.engine.prefix import feed
+from copilotd.engine.prefix import feed, reuse
 from copilotd.engine.runner import Runner
 from copilotd.engine.sampling import Randomness, Seeded
 from copilotd.engine.slots import Slots
@@ -184,7 +184,7 @@ class Model:
         ids = ids[: max(1, self._context - len(prompt.stable))]
         sequence = prompt.stable + ids
         common = len(sequence) - len(ids)
-        self._cache.truncate(0)
+        self._cache.truncate(min(reuse(self._cache, sequence), common - 1))
         feed(self.runner, self._cache, sequence[: common - 1], leave=1, cancelled=lambda: False)
         total, at = 0.0, len(self._cache.ids)
         while at < len(sequence) - 1:
@@ -224,7 +224,7 @@ class Silent:
     def propose(self, emitted: Sequence[int], limit: int, riding: int, cancelled: object) -> Proposal:
         return Proposal()
 
-    def learn(self, accepted: int, fresh: Sequence[int]) -> None: ...
+    def learn(self, accepted: int, fresh: Sequence[int], rows: int, ms: float) -> None: ...
 
 
 class FixedDraft:
@@ -244,7 +244,7 @@ class FixedDraft:
         drawn = self._model.draw(emitted, limit, self._walk, lambda _: True, lambda: False)
         return Proposal(drawn.ids, [NAME] * len(drawn.ids), drawn.q, drawn.steps)
 
-    def learn(self, accepted: int, fresh: Sequence[int]) -> None: ...
+    def learn(self, accepted: int, fresh: Sequence[int], rows: int, ms: float) -> None: ...
 
 
 def first_line(text: str) -> str:
