@@ -64,12 +64,8 @@ async def _ask(file: Path, text: str, offset: int) -> wire.Answer:
             writer.write(wire.frame(message))
         asked = False
         while True:
-            message = wire.from_daemon(await wire.read_frame(reader))
-            if (
-                isinstance(message, wire.State)
-                and message.state in ("ready", "failed", "paused")
-                and not asked
-            ):
+            said = wire.from_daemon(await wire.read_frame(reader))
+            if isinstance(said, wire.State) and said.state != "loading" and not asked:
                 asked = True
                 request = wire.Complete(id=1, uri=file.as_uri(), version=1, offset=offset, explain=True)
                 writer.write(wire.frame(request))
