@@ -242,7 +242,7 @@ class FixedDraft:
         self._walk.advance(emitted[self._walked :])
         self._walked = len(emitted)
         drawn = self._model.draw(emitted, limit, self._walk, lambda _: True, lambda: False)
-        return Proposal(drawn.ids, [NAME] * len(drawn.ids), drawn.q, drawn.steps)
+        return Proposal(drawn.ids, [NAME] * len(drawn.ids), drawn.q, len(drawn.ids))
 
     def learn(self, accepted: int, fresh: Sequence[int], rows: int, ms: float) -> None: ...
 
