@@ -58,7 +58,7 @@ async def _ask(file: Path, text: str, offset: int) -> wire.Answer:
     try:
         for message in (
             wire.Hello(version(), "editor", "copilotd explain"),
-            wire.Configure(SessionSettings(), (wire.Folder(str(folder)),)),
+            wire.Configure(SessionSettings(max_latency_ms=0), (wire.Folder(str(folder)),)),
             wire.Open(file.as_uri(), _language(file), 1, text),
         ):
             writer.write(wire.frame(message))
