@@ -15,6 +15,8 @@ COPIES_WITHOUT_WORDS = 8
 INLINE = 60
 """characters of a circle within a line, at least"""
 _INLINE = re.compile(r"(.{3,60}?)\1{4,}")
+_DIGITS = re.compile(r"(?=.*\d)[^\s,;]+")
+"""digits over and over, but for the elements of a list"""
 _LETTER = re.compile(r"[^\W\d_]")
 _LINE = 600
 
@@ -44,8 +46,10 @@ def repetition(context: Context, text: str) -> Change | None:
 def circles(line: str) -> int:
     """Where the first round of a circle within the line ends; 0 without one."""
     match = _INLINE.search(line[:_LINE])
-    long = match is not None and len(match.group()) >= INLINE and _LETTER.search(match.group(1))
-    return match.end(1) if match and long else 0
+    if match is None or len(match.group()) < INLINE:
+        return 0
+    round_ = match.group(1)
+    return match.end(1) if _LETTER.search(round_) or _DIGITS.fullmatch(round_) else 0
 
 
 def _starts(text: str) -> list[int]:
