@@ -117,6 +117,9 @@ class Layout(Struct, kw_only=True):
     """False: a short prompt for a cold place, that a long one will replace"""
     stale: bool = False
     """closers of the suffix were typed over since"""
+    surrounded: bool = False
+    warm: bool = False
+    """the draft model's cache too"""
     above: Sequence[int] = ()
     """ids of text before the prefix window, for lookup"""
     below: Sequence[int] = ()

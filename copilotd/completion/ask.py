@@ -35,6 +35,12 @@ class Ask(Struct, frozen=True, kw_only=True):
     library: Library | None = None
     """what else of the workspace may be looked up"""
 
+    @property
+    def cursor(self) -> int:
+        """The offset, but never within "\\r\\n"."""
+        within = self.text[self.offset - 1 : self.offset + 1] == "\r\n"
+        return self.offset - 1 if within else self.offset
+
 
 class Suggestion(Struct, frozen=True):
     """Replace text[start:end] by `text`."""

@@ -10,11 +10,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from copilotd.backends.base import Backend
-from copilotd.completion.anchor import LINES_BELOW_ANCHOR, Budget, Layout, shortened
+from copilotd.completion.anchor import Layout
 from copilotd.completion.ask import Ask, Completion, Suggestion
 from copilotd.completion.detokenise import bytes_of, text_of
 from copilotd.completion.explanation import Explanation
-from copilotd.completion.healing import Healing, TokenIndex, stable_length
+from copilotd.completion.healing import Healing, TokenIndex
+from copilotd.completion.places import Places
 from copilotd.completion.postprocess import Context, Result, apply, enough
 from copilotd.completion.prompt import PromptWriter
 from copilotd.completion.session import Entry, Memory, Recalled, Spot
@@ -24,10 +25,6 @@ from copilotd.completion.writing import Writing
 from copilotd.config import DaemonSettings
 from copilotd.engine.generation import Cancelled, GenerationRequest, Sampling, Surroundings
 
-COLD_S = 0.25
-"""of prefill that a cold place may wait for"""
-COLD_TOKENS = 160
-"""but never fewer than these in its windows"""
 DOCUMENTS = 16
 """remembered, the least recently asked out"""
 ECHO_TOKENS = 64
@@ -38,17 +35,11 @@ class Document(Struct):
 
     ask: Ask
     """the last one"""
+    places: Places
     memory: Memory = field(default_factory=Memory)
-    layouts: dict[int, Layout] = field(default_factory=dict)
-    """by slot"""
-    current: int = 0
-    prompts: dict[int, list[int]] = field(default_factory=dict)
-    """by slot, the ids that were last sent there"""
     writing: Writing | None = None
     shown: tuple[Ask, Suggestion] | None = None
     """what was answered last, until the completion where its acceptance leads is known too"""
-    surrounded: bool = False
-    warmed: bool = False
 
 
 class Completer:
@@ -78,7 +69,7 @@ class Completer:
         if chosen is None:
             explanation.add("session", "the popup's entry replaces what was typed")
             return Completion([], "popup", explanation)
-        context = context_of(ask, _cursor(ask), chosen)
+        context = context_of(ask, ask.cursor, chosen)
         if context.scope == "none":
             explanation.add("stop", "no completions in comments")
             return Completion([], "comments", explanation)
@@ -131,7 +122,7 @@ class Completer:
 
     def _open(self, ask: Ask) -> Document:
         key = (ask.client, ask.uri)
-        document = self._documents.setdefault(key, Document(ask))
+        document = self._documents.setdefault(key, Document(ask, Places(self._prompts)))
         self._documents.move_to_end(key)
         if len(self._documents) > DOCUMENTS:
             self._documents.popitem(last=False)
@@ -144,7 +135,7 @@ class Completer:
         self, document: Document, recalled: Recalled, ask: Ask, context: Context, explanation: Explanation
     ) -> Completion | None:
         """An answer from memory; None when it does not fit what stands after the cursor now."""
-        if not recalled.text:
+        if not recalled.text and not context.selected:
             explanation.add("session", "asked before, without an answer")
             return Completion([], recalled.entry.reason, explanation)
         if recalled.closers_came:
@@ -166,35 +157,33 @@ class Completer:
     ) -> Writing | None:
         """Lay the prompt, or keep the one that is laid; None when there is nothing to go on from."""
         started = time.perf_counter()
-        layout, budget = self._layout(document, ask, explanation)
-        typed = layout.typed(ask.text, _cursor(ask))
-        ids = self._prompts.encoder.encode(typed)
-        kept = self._kept(layout, ids)
-        prompt = [*layout.head, *ids[:kept]]
+        layout = document.places.at(ask, self._backend.prefill_tokens_per_s, explanation)
+        filled = self._prompts.fill(layout, ask)
+        prompt, healed = filled.prompt, filled.ids[filled.kept :]
         if not prompt:
             explanation.add("prompt", "an empty document, and a model that needs a beginning")
             return None
-        dropped = bytes_of(self._vocabulary, ids[kept:])
+        dropped = bytes_of(self._vocabulary, healed)
         needed = dropped + context.selected.encode()
         rest = context.selected or document.memory.rest(ask)
         echo = self._prompts.encoder.encode(text_of(dropped)[0] + rest)[:ECHO_TOKENS] if rest else []
-        explanation.parts = self._prompts.parts(ask, layout, typed, len(ids))
-        explanation.add("healing", f"{len(ids) - kept} tokens of what was typed are written again")
+        explanation.parts = self._prompts.parts(ask, filled)
+        explanation.add("healing", f"{len(healed)} tokens of what was typed are written again")
         explanation.add("prompt", f"{len(prompt)} tokens", (time.perf_counter() - started) * 1e3)
-        most = budget.answer + len(ids) - kept + len(self._prompts.encoder.encode(context.selected))
+        again = len(healed) + len(self._prompts.encoder.encode(context.selected))
         return Writing(
             spot=Spot.of(ask),
             context=context,
             prompt=prompt,
-            draft_prompt=[*layout.draft_head, *ids[:kept]] if layout.draft_head else [],
+            draft_prompt=filled.draft_prompt,
             slot=((ask.client, ask.uri), layout.slot),
-            before=[*layout.above, *layout.prefix_ids, *ids[:kept]],
+            before=[*layout.above, *layout.prefix_ids, *filled.ids[: filled.kept]],
             after=[*layout.suffix_ids, *layout.below],
             library=ask.library,
             echo=echo,
             needed=needed,
             dropped=len(dropped),
-            most=min(most, self._backend.context_tokens - len(prompt)),
+            most=min(self._prompts.budget(ask).answer + again, self._prompts.context - len(prompt)),
         )
 
     def _request(self, writing: Writing) -> GenerationRequest:
@@ -228,7 +217,7 @@ class Completer:
             return writing.finished
 
         started = time.perf_counter()
-        document.prompts[writing.slot[1]] = writing.prompt
+        document.places.sent(writing.slot[1], writing.prompt)
         generation = self._backend.generate(self._request(writing), ended, emit)
         if writing.finished:
             explanation.add("stop", "what would follow is not wanted here")
@@ -267,7 +256,7 @@ class Completer:
         typed = since[0] if since else ""
         if typed and not (text.startswith(typed) and len(text) > len(typed)):
             return None
-        context = context_of(ask, _cursor(ask), writing.context.selected if not typed else "")
+        context = context_of(ask, ask.cursor, writing.context.selected if not typed else "")
         context = replace(context, scope=writing.context.scope)
         result = apply(context, text[len(typed) :])
         for applied in result.applied:
@@ -281,61 +270,9 @@ class Completer:
         if not writing.finished:
             return Completion([], "late", explanation)
         reason = result.applied[-1].rule if result.applied else "nothing"
-        document.memory.add(Entry(Spot.of(ask), "", reason=reason))
+        if not context.selected:
+            document.memory.add(Entry(Spot.of(ask), "", reason=reason))
         return Completion([], reason, explanation)
-
-    # ---- where the prompt stands ---------------------------------------------------------------------------
-
-    def _layout(self, document: Document, ask: Ask, explanation: Explanation) -> tuple[Layout, Budget]:
-        """The layout that still holds, or a new one: short where a long one would take too long."""
-        cursor = _cursor(ask)
-        budget = self._prompts.budget(ask)
-        for slot in (document.current, 1 - document.current):
-            layout = document.layouts.get(slot)
-            if layout is not None and self._fits(layout, ask, cursor, budget):
-                document.current = slot
-                return layout, budget
-        document.surrounded = document.warmed = False
-        previous = document.layouts.get(document.current)
-        layout = self._prompts.lay(ask, cursor, budget, document.current, previous)
-        new, layout.slot = self._cost(document, self._prompt(layout, ask))
-        quick = max(COLD_TOKENS, int(COLD_S * self._backend.prefill_tokens_per_s))
-        if new > quick and (short := shortened(budget, quick)) is not budget:
-            layout = self._prompts.lay(ask, cursor, short, 1 - document.current, None)
-            layout.complete = False
-            explanation.add("anchor", f"a cold place: {new} tokens to prefill, so a short prompt first")
-        else:
-            explanation.add("anchor", f"anchored anew, {new} tokens to prefill")
-        document.layouts[layout.slot] = layout
-        document.current = layout.slot
-        return layout, budget
-
-    def _fits(self, layout: Layout, ask: Ask, cursor: int, budget: Budget) -> bool:
-        header = self._prompts.header(ask)
-        if layout.head[: len(header)] != header or not layout.holds(ask.text, cursor):
-            return False
-        typed = self._prompts.encoder.count(layout.typed(ask.text, cursor))
-        room = self._backend.context_tokens - budget.answer - len(layout.head)
-        return typed <= min(budget.typed, room)
-
-    def _cost(self, document: Document, prompt: list[int]) -> tuple[int, int]:
-        """(tokens that no slot has, the slot to use): the one that has most of it, else the other one, so that
-        the place just left stays warm."""
-        shared = {slot: _common(prompt, ids) for slot, ids in document.prompts.items()}
-        best = max(shared, key=shared.__getitem__, default=document.current)
-        most = shared.get(best, 0)
-        if most <= len(prompt) // 8:
-            best = 1 - document.current if document.prompts else document.current
-        return len(prompt) - most, best
-
-    def _prompt(self, layout: Layout, ask: Ask) -> list[int]:
-        ids = self._prompts.encoder.encode(layout.typed(ask.text, _cursor(ask)))
-        return [*layout.head, *ids[: self._kept(layout, ids)]]
-
-    def _kept(self, layout: Layout, typed: list[int]) -> int:
-        """How many of the typed text's ids go into the prompt, which is never empty if it need not be."""
-        stable = self._prompts.encoder.line_starts_stable
-        return stable_length(typed, self._vocabulary, stable, least=0 if layout.head else 1)
 
     # ---- idle work -----------------------------------------------------------------------------------------
 
@@ -353,65 +290,48 @@ class Completer:
         return True
 
     def _lengthen(self, document: Document, cancelled: Cancelled) -> bool:
-        """A long prompt in the other slot for a short one of a cold place."""
-        layout = document.layouts.get(document.current)
-        return layout is not None and not layout.complete and self._lay_ahead(document, layout, cancelled)
+        return self._move(document, document.places.longer(document.ask), cancelled)
 
     def _move_anchor(self, document: Document, cancelled: Cancelled) -> bool:
-        """An anchor near the cursor, in the other slot, when much was typed below the old one."""
-        layout = document.layouts.get(document.current)
-        if layout is None or not layout.holds(document.ask.text, _cursor(document.ask)):
-            return False
-        typed = layout.typed(document.ask.text, _cursor(document.ask))
-        far = self._vocabulary.fim is not None and typed.count("\n") > LINES_BELOW_ANCHOR
-        budget = self._prompts.budget(document.ask)
-        full = self._prompts.encoder.count(typed) > budget.typed * 3 // 4
-        return (layout.stale or far or full) and self._lay_ahead(document, layout, cancelled)
+        return self._move(document, document.places.nearer(document.ask), cancelled)
 
-    def _lay_ahead(self, document: Document, old: Layout, cancelled: Cancelled) -> bool:
-        """Prefill a better layout in the other slot and swap. False when there is no better one."""
-        ask, cursor = document.ask, _cursor(document.ask)
-        new = self._prompts.lay(ask, cursor, self._prompts.budget(ask), 1 - old.slot, old)
-        if (new.start, new.anchor, new.suffix) == (old.start, old.anchor, old.suffix):
-            old.complete = True
+    def _move(self, document: Document, layout: Layout | None, cancelled: Cancelled) -> bool:
+        """Prefill a better layout in the other slot and swap. False when there is none."""
+        if layout is None:
             return False
-        document.layouts[new.slot] = new
-        request = self._warm_request(ask, new)
-        document.prompts[new.slot] = list(request.prompt)
-        if self._backend.warm(request, cancelled) or not cancelled():
-            document.current = new.slot
-            document.surrounded, document.warmed = False, True
+        if self._prefill(document, layout, cancelled):
+            document.places.adopt(layout)
             document.memory.forget_empty()
-        else:
-            del document.layouts[new.slot]
         return True
 
     def _surround(self, document: Document, cancelled: Cancelled) -> bool:
         """What stands beyond the windows, for lookup."""
-        layout = document.layouts.get(document.current)
-        if layout is None or document.surrounded:
+        layout = document.places.current
+        if layout is None or layout.surrounded:
             return False
-        self._prompts.surround(layout, document.ask.text, _cursor(document.ask))
-        document.surrounded = True
+        self._prompts.surround(layout, document.ask)
         return True
 
     def _warm(self, document: Document, cancelled: Cancelled) -> bool:
         """The draft model's prompt, after the target's first answer."""
-        layout = document.layouts.get(document.current)
-        if layout is None or document.warmed:
+        layout = document.places.current
+        if layout is None or layout.warm:
             return False
-        warm = self._backend.warm(self._warm_request(document.ask, layout), cancelled)
-        document.warmed = warm or not cancelled()
+        self._prefill(document, layout, cancelled)
         return True
 
-    def _warm_request(self, ask: Ask, layout: Layout) -> GenerationRequest:
-        prompt = self._prompt(layout, ask)
-        return GenerationRequest(
-            prompt=prompt,
-            draft_prompt=[*layout.draft_head, *prompt[len(layout.head) :]] if layout.draft_head else (),
+    def _prefill(self, document: Document, layout: Layout, cancelled: Cancelled) -> bool:
+        """False when cancelled. A backend that could not do all of it is not asked again."""
+        ask, filled = document.ask, self._prompts.fill(layout, document.ask)
+        document.places.sent(layout.slot, filled.prompt)
+        request = GenerationRequest(
+            prompt=filled.prompt,
+            draft_prompt=filled.draft_prompt,
             slot=((ask.client, ask.uri), layout.slot),
             max_new_tokens=1,
         )
+        layout.warm = self._backend.warm(request, cancelled) or not cancelled()
+        return layout.warm
 
     def _prefetch(self, document: Document, cancelled: Cancelled) -> bool:
         """The completion where the cursor lands if what was shown is accepted."""
@@ -424,7 +344,7 @@ class Completer:
         explanation = Explanation()
         writing = document.writing
         if writing is None or _joins(writing, ask, "") is None:
-            context = context_of(ask, _cursor(ask), "")
+            context = context_of(ask, ask.cursor, "")
             writing = None if context.scope == "none" else self._begin(document, ask, context, explanation)
         if writing is None:
             return False
@@ -433,11 +353,6 @@ class Completer:
             self._answer(document, writing, ask, explanation)
             document.shown = None
         return True
-
-
-def _cursor(ask: Ask) -> int:
-    """The offset, but never within "\\r\\n"."""
-    return ask.offset - 1 if ask.text[ask.offset - 1 : ask.offset + 1] == "\r\n" else ask.offset
 
 
 def _suggestion(ask: Ask, result: Result) -> Suggestion:
@@ -461,12 +376,3 @@ def _joins(writing: Writing, ask: Ask, chosen: str) -> str | None:
         return None
     since = writing.spot.typed_since(ask)
     return since[0] if since and writing.text.startswith(since[0]) else None
-
-
-def _common(a: list[int], b: list[int]) -> int:
-    """Length of the longest common prefix."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle - 1)
-    return low

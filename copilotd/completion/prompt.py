@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from copilotd.completion.anchor import PINNED, Budget, Layout, budget_for, place, shortened
 from copilotd.completion.ask import Ask
 from copilotd.completion.explanation import Part
+from copilotd.completion.healing import stable_length
 from copilotd.completion.pieces import PieceEncoder
 from copilotd.completion.window import (
     CHARACTERS_PER_TOKEN,
@@ -35,18 +38,38 @@ LOOKUP_CHARACTERS = 24_576
 """beyond the windows, on each side, what lookup may copy from"""
 
 
+class Filled(Struct, frozen=True):
+    """A layout with the text typed since it was laid."""
+
+    layout: Layout
+    typed: str
+    ids: list[int]
+    """of the typed text"""
+    kept: int
+    """of which so many go into the prompt; healing drops the others"""
+
+    @property
+    def prompt(self) -> list[int]:
+        return [*self.layout.head, *self.ids[: self.kept]]
+
+    @property
+    def draft_prompt(self) -> list[int]:
+        return [*self.layout.draft_head, *self.ids[: self.kept]] if self.layout.draft_head else []
+
+
 class PromptWriter:
     """Lays prompts of one model."""
 
     def __init__(self, vocabulary: Vocabulary, context_tokens: int) -> None:
         self.encoder = PieceEncoder(vocabulary)
         self._vocabulary = vocabulary
-        self._context = context_tokens
+        self.context = context_tokens
+        self.fills_in = vocabulary.fim is not None
 
     def budget(self, ask: Ask) -> Budget:
         template = len(self.header(ask)) + (3 if self._vocabulary.fim else 0)
         return budget_for(
-            self._context, template, ask.settings.max_new_tokens, self._vocabulary.fim is not None
+            self.context, template, ask.settings.max_new_tokens, self._vocabulary.fim is not None
         )
 
     def header(self, ask: Ask) -> list[int]:
@@ -55,7 +78,7 @@ class PromptWriter:
         fim = self._vocabulary.fim
         if fim is None:
             return ids
-        name, path = (min(most, self._context // NAME_SHARE) for most in (NAME_TOKENS, PATH_TOKENS))
+        name, path = (min(most, self.context // NAME_SHARE) for most in (NAME_TOKENS, PATH_TOKENS))
         if fim.repository is not None and ask.repository:
             ids += [fim.repository, *self.encoder.encode(ask.repository)[:name]]
             ids += self.encoder.encode("\n")
@@ -63,9 +86,9 @@ class PromptWriter:
             ids += [fim.file, *self.encoder.encode(ask.path)[-path:], *self.encoder.encode("\n")]
         return ids
 
-    def lay(self, ask: Ask, cursor: int, budget: Budget, slot: int, previous: Layout | None) -> Layout:
+    def lay(self, ask: Ask, budget: Budget, slot: int, previous: Layout | None) -> Layout:
         """A frame for the text around the cursor."""
-        text, count = ask.text, self.encoder.count
+        text, cursor, count = ask.text, ask.cursor, self.encoder.count
         window = place(text, cursor, budget, count, previous)
         header = self.header(ask)
         if self._vocabulary.fim is None:
@@ -98,26 +121,37 @@ class PromptWriter:
             slot=slot,
         )
 
-    def parts(self, ask: Ask, layout: Layout, typed: str, typed_tokens: int) -> list[Part]:
+    def fill(self, layout: Layout, ask: Ask) -> Filled:
+        """The frame with what stands between its anchor and the cursor."""
+        typed = layout.typed(ask.text, ask.cursor)
+        ids = self.encoder.encode(typed)
+        least = 0 if layout.head else 1
+        kept = stable_length(ids, self._vocabulary, self.encoder.line_starts_stable, least)
+        return Filled(layout, typed, ids, kept)
+
+    def parts(self, ask: Ask, filled: Filled) -> list[Part]:
         """The prompt in words, for a person who asked why."""
+        layout, typed = filled.layout, Part("typed", len(filled.ids), filled.typed)
         if self._vocabulary.fim is None:
-            return [Part("typed", typed_tokens, typed)]
+            return [typed]
         header = self.header(ask)
         return [
             Part("header", len(header), self._vocabulary.decode(header)),
             Part("prefix", len(layout.prefix_ids), unix(layout.known)),
             Part("suffix", len(layout.suffix_ids), unix(layout.suffix)),
-            Part("typed", typed_tokens, typed),
+            typed,
         ]
 
-    def surround(self, layout: Layout, text: str, cursor: int) -> None:
+    def surround(self, layout: Layout, ask: Ask) -> None:
         """Encode what stands beyond the windows, for lookup."""
-        after = min(len(text), cursor + len(layout.suffix))
+        text = ask.text
+        after = min(len(text), ask.cursor + len(layout.suffix))
         above = lines_above(text, layout.start, LOOKUP_CHARACTERS)
         below = lines_below(text, after, LOOKUP_CHARACTERS)
         encode = self.encoder.encode
         layout.above = encode(unix(text[above[0][0] : layout.start])) if above else []
         layout.below = encode(unix(text[after : below[-1][1]])) if below else []
+        layout.surrounded = True
 
     def _frame(self, header: Sequence[int], prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
         fim = self._vocabulary.fim

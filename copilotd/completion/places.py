@@ -1,0 +1,106 @@
+"""The places of a document that prompts are laid for: at most two, one for each of its cache slots."""
+
+from __future__ import annotations
+
+from copilotd.completion.anchor import LINES_BELOW_ANCHOR, Budget, Layout, shortened
+from copilotd.completion.ask import Ask
+from copilotd.completion.explanation import Explanation
+from copilotd.completion.prompt import PromptWriter
+
+COLD_S = 0.25
+"""of prefill that a cold place may wait for"""
+COLD_TOKENS = 160
+"""but never fewer than these in its windows"""
+SAME_PLACE = 8
+"""a slot that has more than this part of a prompt is where it goes"""
+
+
+class Places:
+    def __init__(self, prompts: PromptWriter) -> None:
+        self._prompts = prompts
+        self._layouts: dict[int, Layout] = {}
+        """by slot"""
+        self._sent: dict[int, list[int]] = {}
+        """by slot, the prompt that was last sent there"""
+        self._slot = 0
+
+    @property
+    def current(self) -> Layout | None:
+        return self._layouts.get(self._slot)
+
+    def sent(self, slot: int, prompt: list[int]) -> None:
+        self._sent[slot] = prompt
+
+    def at(self, ask: Ask, tokens_per_s: float, explanation: Explanation) -> Layout:
+        """The layout that still holds, or a new one: short where a long one would take too long."""
+        budget = self._prompts.budget(ask)
+        for slot in (self._slot, 1 - self._slot):
+            layout = self._layouts.get(slot)
+            if layout is not None and self._holds(layout, ask, budget):
+                self._slot = slot
+                return layout
+        layout = self._prompts.lay(ask, budget, self._slot, self.current)
+        missing, layout.slot = self._cost(self._prompts.fill(layout, ask).prompt)
+        quick = max(COLD_TOKENS, int(COLD_S * tokens_per_s))
+        if missing > quick and (short := shortened(budget, quick)) is not budget:
+            layout = self._prompts.lay(ask, short, 1 - self._slot, None)
+            layout.complete = False
+            explanation.add("anchor", f"a cold place: {missing} tokens to prefill, so a short prompt first")
+        else:
+            explanation.add("anchor", f"anchored anew, {missing} tokens to prefill")
+        self.adopt(layout)
+        return layout
+
+    def _holds(self, layout: Layout, ask: Ask, budget: Budget) -> bool:
+        header = self._prompts.header(ask)
+        if layout.head[: len(header)] != header or not layout.holds(ask.text, ask.cursor):
+            return False
+        typed = len(self._prompts.fill(layout, ask).ids)
+        return typed <= min(budget.typed, self._prompts.context - budget.answer - len(layout.head))
+
+    def _cost(self, prompt: list[int]) -> tuple[int, int]:
+        """(tokens that no slot has, the slot to use): the one that has most of it, else the other one, so that
+        the place just left stays warm."""
+        shared = {slot: common_prefix(prompt, ids) for slot, ids in self._sent.items()}
+        best = max(shared, key=shared.__getitem__, default=self._slot)
+        most = shared.get(best, 0)
+        if self._sent and most <= len(prompt) // SAME_PLACE:
+            best = 1 - self._slot
+        return len(prompt) - most, best
+
+    def longer(self, ask: Ask) -> Layout | None:
+        """A long prompt in the other slot for the short one of a cold place."""
+        layout = self.current
+        return None if layout is None or layout.complete else self._ahead(ask, layout)
+
+    def nearer(self, ask: Ask) -> Layout | None:
+        """An anchor near the cursor, in the other slot, when much was typed below the old one."""
+        layout = self.current
+        if layout is None or not layout.holds(ask.text, ask.cursor):
+            return None
+        filled = self._prompts.fill(layout, ask)
+        far = self._prompts.fills_in and filled.typed.count("\n") > LINES_BELOW_ANCHOR
+        full = len(filled.ids) > self._prompts.budget(ask).typed * 3 // 4
+        return self._ahead(ask, layout) if layout.stale or far or full else None
+
+    def _ahead(self, ask: Ask, old: Layout) -> Layout | None:
+        """To be prefilled, then adopted; None when the old one is as good."""
+        new = self._prompts.lay(ask, self._prompts.budget(ask), 1 - old.slot, old)
+        if (new.start, new.anchor, new.suffix) == (old.start, old.anchor, old.suffix):
+            old.complete = True
+            return None
+        self._layouts.pop(new.slot, None)
+        return new
+
+    def adopt(self, layout: Layout) -> None:
+        self._layouts[layout.slot] = layout
+        self._slot = layout.slot
+
+
+def common_prefix(a: list[int], b: list[int]) -> int:
+    """Length of the longest common prefix, by bisection over slices: lists are compared in C."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle - 1)
+    return low
