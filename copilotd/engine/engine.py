@@ -21,7 +21,7 @@ KV_BUDGET = 512 * 1024 * 1024
 
 
 class Engine:
-    """Used by one thread. `costs` are measured here unless they are given."""
+    """Used by one thread. `costs` are measured here, and follow what steps take in use, unless given."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Engine:
         if draft is not None:
             self._all_slots.append(Slots(draft, self._capacity(draft), kv_budget))
             self._draft_model = DraftModel(draft, self._all_slots[-1], target.vocabulary)
-        self._drafter = Hybrid(self.costs, self._draft_model)
+        self._drafter = Hybrid(self.costs, self._draft_model, follow=costs is None)
 
     def _capacity(self, runner: Runner) -> int:
         return min(self.context_tokens + self.max_draft_tokens + 1, runner.max_tokens)

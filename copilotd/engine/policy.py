@@ -7,9 +7,12 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+FOLLOW = 1.04
+"""factor by which an entry moves at one observation"""
 
-class Costs(Struct, frozen=True):
-    """Measured milliseconds of a step by its number of rows, ascending in both; never a formula."""
+
+class Costs(Struct):
+    """Measured milliseconds of a step by its number of rows, ascending; never a formula."""
 
     target: tuple[tuple[int, float], ...]
     draft: tuple[tuple[int, float], ...] = ()
@@ -20,6 +23,21 @@ class Costs(Struct, frozen=True):
 
     def draft_ms(self, rows: int) -> float:
         return interpolated(self.draft, rows)
+
+    def observe_target(self, rows: int, ms: float) -> None:
+        """Follow what steps take in use, at the context and beside the neighbours they really have."""
+        self.target = followed(self.target, rows, ms)
+
+    def observe_draft(self, rows: int, ms: float) -> None:
+        self.draft = followed(self.draft, rows, ms)
+
+
+def followed(table: tuple[tuple[int, float], ...], rows: int, ms: float) -> tuple[tuple[int, float], ...]:
+    """The table with its entry for `rows`, if it has one, a step nearer to `ms`: what it tends to is the
+    median, so that a step that was disturbed counts no more than any other."""
+    return tuple(
+        (at, value * (FOLLOW if ms > value else 1 / FOLLOW) if at == rows else value) for at, value in table
+    )
 
 
 def interpolated(table: Sequence[tuple[int, float]], rows: int) -> float:

@@ -56,8 +56,10 @@ def speculate(
         if cancelled():
             return ended(run, "cancelled")
 
+        step_clock = time.perf_counter()
         rows = masked(target.step(cache, pending + proposal.ids, rows=len(masks)), masks)
         verdict = verify(rows, proposal, request.sampling, randomness)
+        step_ms = (time.perf_counter() - step_clock) * 1e3
         fresh = before_stop(verdict.ids, request.stop_ids)
         cache.truncate(len(sequence) + min(verdict.accepted, len(fresh)))
 
@@ -66,7 +68,7 @@ def speculate(
         run.logprobs += [log_probability(row, token) for row, token in zip(rows, fresh, strict=False)]
         sequence += fresh
         walk.advance(fresh)
-        drafter.learn(verdict.accepted, fresh)
+        drafter.learn(verdict.accepted, fresh, len(pending) + len(proposal.ids), step_ms)
         count(run.counters, proposal, verdict.accepted)
         now = time.perf_counter()
         if run.counters.target_steps == 1:

@@ -34,6 +34,7 @@ def pair() -> Pair:
         target=target,
         draft=model(noise=0.1),
         vocabulary=ByteVocabulary(),
+        tokenizer=Path("tokenizer"),
         target_name="tiny",
         draft_name="tinier",
         quantisation="int8",

@@ -200,8 +200,36 @@ def test_an_outcome_is_learnt_once() -> None:
     request = GenerationRequest(prompt=before, surroundings=Surroundings(before=before), max_new_tokens=9)
     drafter.begin(request, Seeded(0))
     drafter.propose([], 4, 1, never)
-    drafter.learn(0, [9])
+    drafter.learn(0, [9], 1, 1.0)
     value = drafter.acceptance.matched("lookup", 2).value
     assert value < 0.5
-    drafter.learn(0, [9])
+    drafter.learn(0, [9], 1, 1.0)
     assert drafter.acceptance.matched("lookup", 2).value == value
+
+
+def test_costs_follow_the_steps_in_use() -> None:
+    """Measured in a lucky moment, a table would keep drafts out for ever; a single disturbance moves little."""
+    costs = Costs(target=((1, 1.6), (2, 13.7), (9, 20.0)), draft=((1, 1.0),))
+    assert best_length(costs, 1, [0.8] * 8)[0] == 0
+    for _ in range(80):
+        costs.observe_target(1, 12.0)
+    assert costs.target_ms(1) == pytest.approx(12.0, rel=0.05)
+    assert best_length(costs, 1, [0.8] * 8)[0] > 0
+    costs.observe_target(1, 5000.0)
+    assert costs.target_ms(1) < 13.0
+    costs.observe_target(77, 1.0)
+    costs.observe_draft(1, 0.5)
+    assert costs.target_ms(2) == 13.7
+    assert costs.draft_ms(1) < 1.0
+
+
+def test_given_costs_stay_and_measured_ones_move() -> None:
+    runner = ToyRunner(hashed(40, 1), 40)
+    request = GenerationRequest(prompt=[1, 2], max_new_tokens=30)
+    given = Engine(runner, context_tokens=100, costs=Costs(target=CPU.target, draft=CPU.draft))
+    given.generate(request, never, carry_on)
+    assert given.costs.target == CPU.target
+    measured = Engine(runner, context_tokens=100)
+    before = measured.costs.target
+    measured.generate(request, never, carry_on)
+    assert measured.costs.target != before

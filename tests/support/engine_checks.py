@@ -56,7 +56,7 @@ class Scripted:
         proposal.extend(self._ids(emitted, limit)[:limit], "scripted")
         return proposal
 
-    def learn(self, accepted: int, fresh: Sequence[int]) -> None: ...
+    def learn(self, accepted: int, fresh: Sequence[int], rows: int, ms: float) -> None: ...
 
 
 def nothing() -> Scripted:

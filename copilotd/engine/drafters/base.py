@@ -47,6 +47,7 @@ class Drafter(Protocol):
         """
         ...
 
-    def learn(self, accepted: int, fresh: Sequence[int]) -> None:
-        """Of the last proposal so many ids were accepted; the round emitted `fresh`."""
+    def learn(self, accepted: int, fresh: Sequence[int], rows: int, ms: float) -> None:
+        """Of the last proposal so many ids were accepted; the round emitted `fresh`; its target step had so
+        many rows and took so long."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -24,7 +25,8 @@ class Drawn(Struct):
     q: list[torch.Tensor | None] = field(default_factory=list)
     probabilities: list[float] = field(default_factory=list)
     """its own, of each id; what it is chosen by next"""
-    steps: int = 0
+    ms: list[float] = field(default_factory=list)
+    """what each id took; the first with all that its cache lacked"""
     ended: bool = False
     """after a stop id or a `draft_until` id"""
 
@@ -84,9 +86,10 @@ class DraftModel:
         ends = self._request.stop_ids | self._request.draft_until
         pending = sequence[len(cache.ids) :]
         while not cancelled():
+            started = time.perf_counter()
             row = self._runner.step(cache, pending, rows=1)[:, : self._common]
             token, q, probability = self._draw_one(masked(row, [walk.mask()])[0])
-            drawn.steps += 1
+            drawn.ms.append((time.perf_counter() - started) * 1e3)
             drawn.ids.append(token)
             drawn.q.append(q)
             drawn.probabilities.append(probability)

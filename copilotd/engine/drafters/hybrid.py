@@ -45,8 +45,10 @@ class Hybrid:
     """Echo and lookup cost nothing to ask. So they are asked every round and learnt from even when the target
     is not shown their guess: it was right if that is what was written. The draft model is probed instead."""
 
-    def __init__(self, costs: Costs, draft: DraftModel | None) -> None:
+    def __init__(self, costs: Costs, draft: DraftModel | None, follow: bool = False) -> None:
+        """`follow`: let the costs follow what steps take in use."""
         self.costs = costs
+        self._follow = follow
         self.acceptance = Acceptance()
         self._draft = draft
         self._lookup = lookup.Lookup()
@@ -87,7 +89,9 @@ class Hybrid:
         proposal.extend(guess.ids[:length], guess.source)
         return proposal
 
-    def learn(self, accepted: int, fresh: Sequence[int]) -> None:
+    def learn(self, accepted: int, fresh: Sequence[int], rows: int, ms: float) -> None:
+        if self._follow:
+            self.costs.observe_target(rows, ms)
         for i, probability in enumerate(self._drawn[: accepted + 1]):
             self.acceptance.drawn(probability).learn(i < accepted)
             self.acceptance.draft.learn(i < accepted)
@@ -168,7 +172,10 @@ class Hybrid:
             cancelled,
         )
         self._drawn = drawn.probabilities
-        proposal = Proposal(drawn.ids, [draft_model.NAME] * len(drawn.ids), drawn.q, drawn.steps)
+        if self._follow:
+            for ms in drawn.ms[1:]:
+                self.costs.observe_draft(1, ms)
+        proposal = Proposal(drawn.ids, [draft_model.NAME] * len(drawn.ids), drawn.q, len(drawn.ids))
         if drawn.ids and not drawn.ended:
             guess = self._extension(emitted, drawn.ids, limit, riding)
             proposal.extend(guess.ids, guess.source)
