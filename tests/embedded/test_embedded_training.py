@@ -122,7 +122,7 @@ def test_generating_with_a_cache_writes_what_whole_forwards_write() -> None:
         assert past[0].length == 5
 
 
-def test_the_draft_learns_the_targets_law(sampler: RowSampler, tmp_path: Path) -> None:
+def test_the_draft_learns_the_targets_law(sampler: RowSampler, tokenizer: Tokenizer, tmp_path: Path) -> None:
     teacher = Run(tmp_path / "target", SHAPE, schedule(), seed=1)
     for _ in range(15):
         teacher.advance(lambda m, step, stage: next_token_loss(m, sampler.batch(1, step, stage)))
@@ -135,13 +135,14 @@ def test_the_draft_learns_the_targets_law(sampler: RowSampler, tmp_path: Path) -
         target=SHAPE,
         draft=small,
         target_schedule=schedule(),
-        draft_schedule=schedule(),
-        draft_plain=0.0,
+        draft_schedule=schedule(stages=[Stage(start=0.0, row=128, batch=512, taught=True)]),
         own_share=0.5,
         own_rows=64,
     )
     run = Run(tmp_path / "draft", small, recipe.draft_schedule, seed=1)
-    loss = distillation.loss(teacher.model, sampler, recipe, tmp_path / "draft")
+    vocabulary.save(tokenizer, tmp_path / "tokenizer")
+    export.save(tmp_path / "export", SHAPE, teacher.masters, tmp_path / "tokenizer")
+    loss = distillation.Lessons(tmp_path / "export", sampler, recipe, tmp_path / "draft")
     losses = [run.advance(loss) for _ in range(12)]
     assert losses[-1] < 0.8 * losses[0]
     own = torch.load(tmp_path / "draft" / "own.pt", weights_only=True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from pair import export
 from pair.model import KeysValues, Qwen2
 from pair.recipe import Recipe, Stage
 from pair.rows import RowSampler
-from pair.training import Loss, next_token_loss
+from pair.training import next_token_loss
 
 TEMPERATURE = 0.7
 OWN_BATCH = 64
@@ -44,50 +46,54 @@ class TeacherLoss(torch.autograd.Function):
         return d_hidden * scale, (d_head * scale).to(d_hidden.dtype), None, None
 
 
-def loss(teacher: Qwen2, sampler: RowSampler, recipe: Recipe, folder: Path) -> Loss:
-    """First plain next tokens, which costs a fraction, then the target's law.
+class Lessons:
+    """The draft's loss: plain next tokens, which cost a fraction, or, where a stage says so, the target's law.
 
     Of each batch `own_share` of the rows are then the target's own writing, made once and kept in `folder`.
+    The target is loaded when its turn comes, so it may still be training before.
     """
-    own = _own_rows(teacher, sampler, recipe, folder)
-    plain_tokens = recipe.draft_plain * recipe.draft_schedule.tokens
 
-    def teach(draft: Qwen2, step: int, stage: Stage) -> Tensor:
-        if step * stage.batch < plain_tokens:
-            return next_token_loss(draft, sampler.batch(recipe.seed + 1, step, stage))
+    def __init__(self, target: Path, sampler: RowSampler, recipe: Recipe, folder: Path) -> None:
+        self._target = target
+        self._sampler = sampler
+        self._recipe = recipe
+        self._folder = folder
+
+    def __call__(self, draft: Qwen2, step: int, stage: Stage) -> Tensor:
+        recipe = self._recipe
+        ids = self._sampler.batch(recipe.seed + 1, step, stage)
+        if not stage.taught:
+            return next_token_loss(draft, ids)
         own_rows = round(stage.rows * recipe.own_share)
-        start = step * own_rows % max(1, own.shape[0] - own_rows)
-        ids = torch.cat(
-            [
-                sampler.batch(recipe.seed + 1, step, stage)[own_rows:, :-1],
-                own[start : start + own_rows, : stage.row].long(),
-            ]
-        )
+        start = step * own_rows % max(1, len(self._own) - own_rows)
+        own = self._own[start : start + own_rows, : stage.row].long()
+        ids = torch.cat([ids[: stage.rows - own_rows, :-1], own])
         with torch.no_grad():
-            taught = teacher(ids).flatten(0, 1)
-        return TeacherLoss.apply(draft(ids).flatten(0, 1), draft.head, taught, teacher.head.detach())
+            taught = self._teacher(ids).flatten(0, 1)
+        head = self._teacher.head.detach()
+        return TeacherLoss.apply(draft(ids).flatten(0, 1), draft.head, taught, head)
 
-    return teach
+    @cached_property
+    def _teacher(self) -> Qwen2:
+        return export.load(self._target)
 
+    @cached_property
+    def _own(self) -> Tensor:
+        """int16 [rows, tokens]"""
+        place = self._folder / "own.pt"
+        if not place.exists():
+            torch.save(torch.cat(list(self._written())).short(), place)
+        return torch.load(place, weights_only=True)
 
-def _own_rows(teacher: Qwen2, sampler: RowSampler, recipe: Recipe, folder: Path) -> Tensor:
-    """int16 [N, length]: prompts the target went on from."""
-    place = folder / "own.pt"
-    if not place.exists():
+    def _written(self) -> Iterator[Tensor]:
+        """Prompts, and what the target wrote after them, a batch at a time."""
+        recipe = self._recipe
         length = recipe.draft_schedule.longest_row
-        count = min(recipe.own_rows, int(recipe.own_share * recipe.draft_schedule.tokens / length))
-        folder.mkdir(parents=True, exist_ok=True)
-        rows = torch.cat(list(_written(teacher, sampler, recipe.seed, count, length)))
-        torch.save(rows.short(), place)
-    return torch.load(place, weights_only=True)
-
-
-def _written(teacher: Qwen2, sampler: RowSampler, seed: int, count: int, length: int) -> Iterator[Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    for batch in range(-(-count // OWN_BATCH)):
-        prompts = sampler.prompts(f"{seed} {batch}", OWN_BATCH, length // 2)
-        yield written(teacher, torch.tensor(prompts), length // 2, TEMPERATURE, generator)
-        print(f"the target's own rows: {(batch + 1) * OWN_BATCH} of {count}", flush=True)
+        generator = torch.Generator().manual_seed(recipe.seed)
+        for first in range(0, recipe.own_rows, OWN_BATCH):
+            prompts = self._sampler.prompts(f"{recipe.seed} {first}", OWN_BATCH, length // 2)
+            yield written(self._teacher, torch.tensor(prompts), length // 2, TEMPERATURE, generator)
+            print(f"the target's own rows: {first + OWN_BATCH} of {recipe.own_rows}", flush=True)
 
 
 @torch.no_grad()

@@ -22,6 +22,8 @@ class Stage(Struct, frozen=True, kw_only=True):
     """tokens"""
     echo: float = 0.0
     """share of the rows that repeat a stretch of tokens: what teaches a model to copy, long before code does"""
+    taught: bool = False
+    """the target teaches (the draft); else the corpus alone"""
 
     @property
     def rows(self) -> int:
@@ -75,12 +77,10 @@ class Recipe(Struct, frozen=True, kw_only=True):
     draft: Shape
     target_schedule: Schedule
     draft_schedule: Schedule
-    draft_plain: float
-    """share of the draft's tokens before the target teaches it"""
     own_share: float
     """of the rows it is taught on, that the target wrote itself"""
     own_rows: int
-    """at most so many of them are written, then they come again"""
+    """so many of them are written, then they come again"""
 
     @classmethod
     def read(cls, path: Path) -> Recipe:
