@@ -224,7 +224,7 @@ def from_front(body: bytes) -> FromFront:
     try:
         return _from_front.decode(body)
     except msgspec.DecodeError as error:
-        raise FrameError(str(error)) from None
+        raise FrameError(f"not a front's message: wrong {_where(error)}") from None
 
 
 def from_daemon(body: bytes) -> FromDaemon:
@@ -232,7 +232,12 @@ def from_daemon(body: bytes) -> FromDaemon:
     try:
         return _from_daemon.decode(body)
     except msgspec.DecodeError as error:
-        raise FrameError(str(error)) from None
+        raise FrameError(f"not a daemon's message: wrong {_where(error)}") from None
+
+
+def _where(error: msgspec.DecodeError) -> str:
+    """The key's path alone: what msgspec says of a value may quote it, and that may be somebody's text."""
+    return str(error).rpartition(" - at ")[2] if " - at " in str(error) else "as a whole"
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:

@@ -35,7 +35,7 @@ class Attempts:
         if count < FREE:
             return 0.0
         pause = min(2.0 ** (count - FREE), LONGEST_S)
-        return self._file.stat().st_mtime + pause - time.time()
+        return min(self._file.stat().st_mtime + pause - time.time(), pause)  # clocks are set back
 
     def add(self) -> None:
         with self._file.open("a") as file:

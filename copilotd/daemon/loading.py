@@ -104,14 +104,13 @@ class Models:
         started = time.monotonic()
         try:
             backend = self._make_backend(settings, partial(self._progress, ticket))
+            log.info("loaded %s in %.1f s", backend.name, time.monotonic() - started)
+            self._take(backend, settings, notices)
         except LoadEnded:
             log.info("a load was ended")
         except Exception as error:
             log.error("loading failed: %s: %s", place(error), error)
             self.fail(f"copilotd cannot complete: {_reason(error)}")
-        else:
-            log.info("loaded %s in %.1f s", backend.name, time.monotonic() - started)
-            self._take(backend, settings, notices)
 
     def free(self) -> None:
         """Let the models go, at once."""
@@ -149,6 +148,8 @@ class Models:
         self.completer = self._make_completer(backend, settings.daemon)
         description = backend.describe()
         notices += tuple(Notice("warning", remark) for remark in description.remarks)
+        gc.collect()
+        gc.freeze()  # what was loaded stays: no collection need look at it while somebody types
         self._set(
             ModelState(
                 state="ready",
@@ -164,6 +165,7 @@ class Models:
         if backend is not None:
             backend.close()
             del backend
+            gc.unfreeze()
             gc.collect()
             log.info("models freed")
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,63 @@ def test_typed_through_needs_no_model(tmp_path: Path) -> None:
             assert [i["insertText"] for i in editor.complete(URI, (1, 5 + version))] == [expected]
         requests = status(daemon.env)["requests"]
         assert requests["typed_through"] >= 4
+
+
+def test_typing_on_joins_the_generation_that_agrees(tmp_path: Path) -> None:
+    """The second prompt goes on after what the first generation wrote; nothing is written twice."""
+    rules = {"<|fim_middle|>    ret": "urn total"}
+    with (
+        ScriptedDaemon(
+            tmp_path,
+            script="turn total",
+            rules=rules,
+            delay_per_token_ms=150,
+            settings=PATIENT,
+            record_tokens=True,
+        ) as daemon,
+        LspProcess(daemon.env) as editor,
+    ):
+        editor.initialize()
+        editor.open(URI, "def f(total):\n    re")
+        until(lambda: status(daemon.env)["state"] == "ready" and status(daemon.env)["clients"] == 1)
+        first = editor.ask(URI, (1, 6))
+        until(lambda: len(daemon.records("token")) == len(" ret"))
+        editor.change(URI, 2, ((1, 6), (1, 6), "t"))
+        assert editor.complete(URI, (1, 7))[0]["insertText"] == "urn total"
+        assert "error" in editor.response(first)
+        assert status(daemon.env)["requests"]["joined"] == 1
+        assert [record["emitted"] for record in daemon.records("end")][:2] == [len(" ret"), len("urn total")]
+
+
+@pytest.mark.parametrize("end", ["killed", "shutdown", "stdin closed"])
+def test_a_window_that_ends_in_a_request_leaves_the_daemon_without_it(tmp_path: Path, end: str) -> None:
+    """H19 with the real daemon: it outlives the front and drops the session and the generation."""
+    with ScriptedDaemon(tmp_path, script="x" * 50, delay_per_token_ms=500, settings=PATIENT) as daemon:
+        with LspProcess(daemon.env) as editor:
+            editor.initialize()
+            editor.open(URI, "abc")
+            until(lambda: status(daemon.env)["clients"] == 1)
+            editor.ask(URI, (0, 3))
+            until(lambda: daemon.starts() == 1)
+            match end:
+                case "killed":
+                    editor.kill()
+                case "shutdown":
+                    editor.shutdown()
+                case _:
+                    editor.close_stdin()
+            editor.exit_code()
+        until(lambda: status(daemon.env)["clients"] == 0)
+        until(lambda: bool(daemon.records("end")))
+        assert daemon.records("end")[0]["finish"] == "cancelled"
+        assert daemon.living() == [daemon.pid]
+
+
+def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@
 - delay_per_token_ms: time of a "forward step"; one id per step, `cancelled` is looked at every 5 ms.
 - prefill_delay_ms: waited before the first id.
 - keep=False leaves `requests` empty, for processes that run long;
+- record_tokens=True records every id as it comes;
 - smaller: the model that is loaded when memory does not suffice.
 - noise: prints to stdout, fd 1, a subprocess, warnings and logging at load and at every generation.
 - `backend.starts` counts generations; `backend.requests` holds every exact GenerationRequest;
@@ -181,6 +182,7 @@ class ScriptedBackend:
         name: str = "scripted",
         smaller: str = "",
         keep: bool = True,
+        record_tokens: bool = False,
     ) -> None:
         self.name = name
         self.smaller = smaller
@@ -198,6 +200,7 @@ class ScriptedBackend:
         self._failures = list(failures)
         self._record = record
         self._keep = keep
+        self._record_tokens = record_tokens
         self._last: Sequence[int] = ()
 
     @property
@@ -266,6 +269,8 @@ class ScriptedBackend:
                 token = allowed[0]
             state = constraint.next(state, token) if constraint else 0
             ids.append(token)
+            if self._record_tokens:
+                self._record({"event": "token"})
             if emit([token]):
                 return "halted"
         return "length"
@@ -363,27 +368,44 @@ class ScriptedDaemon:
 
     @contextmanager
     def ended_at_last(self) -> Iterator[ScriptedDaemon]:
-        """For daemons that fronts started with `command + ["--detach"]`: none is left behind."""
+        """For daemons that fronts started with `command + ["--detach"]`: none is left behind.
+
+        They are killed with -9; what else they started has to end by itself then.
+        """
         try:
             yield self
         finally:
             for pid in self.living():
                 os.kill(pid, signal.SIGKILL)
+            end = time.monotonic() + 30
+            while orphans := self._processes():
+                if time.monotonic() > end:
+                    for pid in orphans:
+                        os.kill(pid, signal.SIGKILL)
+                    raise AssertionError(f"processes outlived their daemon: {list(orphans.values())}")
+                time.sleep(0.05)
 
     def living(self) -> list[int]:
         """pids of the daemons with this home that run now, whoever started them."""
-        pids = []
+        return [
+            pid
+            for pid, words in self._processes().items()
+            if "serve" in words or any(word.endswith("scripted_daemon.py") for word in words)
+        ]
+
+    def _processes(self) -> dict[int, list[str]]:
+        """Command lines of all processes with this home."""
+        found = {}
         for process in Path("/proc").glob("[0-9]*"):
             try:
-                words = (process / "cmdline").read_bytes().split(b"\0")
+                words = (process / "cmdline").read_text(errors="replace").split("\0")
                 running = (process / "stat").read_text().rpartition(") ")[2][0] != "Z"
                 environment = (process / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
-            daemon = b"serve" in words or any(word.endswith(b"scripted_daemon.py") for word in words)
-            if daemon and running and f"COPILOTD_HOME={self.home}".encode() in environment:
-                pids.append(int(process.name))
-        return pids
+            if running and f"COPILOTD_HOME={self.home}".encode() in environment:
+                found[int(process.name)] = words
+        return found
 
     @property
     def pid(self) -> int:
