@@ -35,7 +35,7 @@ HELLO_S = 10.0
 WATCH_S = 5.0
 """how often the daemon looks whether its socket is still there"""
 FAREWELL_S = 3.0
-"""how long a stopping daemon waits for the engine's step to end"""
+"""how long a stopping daemon waits for the index's process, and for the engine's step to end"""
 
 P = ParamSpec("P")
 
@@ -103,7 +103,9 @@ class Daemon:
         self._models.ticket()
         self._scheduler.call(self._models.free)
         self._scheduler.close()
-        await self._workspace.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                await self._workspace.close()
         if not self._lost:
             await asyncio.to_thread(self._engine.join, FAREWELL_S)
         return not self._engine.is_alive()

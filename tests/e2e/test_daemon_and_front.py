@@ -282,3 +282,31 @@ def test_the_front_starts_the_daemon_and_starts_it_again_after_kill_9(env: dict[
             assert status(env)["target_steps"] > 0
             os.kill(found["pid"], signal.SIGKILL)
         assert editor.notifications("window/showMessage") == []
+
+
+def test_nothing_in_a_workspace_is_imported_or_read_as_settings(env: dict[str, str], tmp_path: Path) -> None:
+    """The editor stands in a hostile folder; so do the front at first and whoever starts the daemon."""
+    workspace, ran = tmp_path / "workspace", tmp_path / "ran"
+    workspace.mkdir()
+    for name in (
+        "copilotd",
+        "msgspec",
+        "torch",
+        "asyncio",
+        "json",
+        "sitecustomize",
+        "usercustomize",
+        "pygls",
+    ):
+        (workspace / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write({name!r})\n")
+    for name in ("config.toml", "copilotd.toml", ".copilotd.toml", "pyproject.toml"):
+        (workspace / name).write_text('[daemon]\nmodel = "/evil"\n[tool.copilotd.daemon]\nmodel = "/evil"\n')
+    with LspProcess(env, cwd=workspace) as editor:
+        editor.initialize(workspaceFolders=[{"uri": workspace.as_uri(), "name": "w"}])
+        editor.open((workspace / "a.py").as_uri(), "x = 1\n")
+        until(lambda: status(env)["state"] == "ready", 60)
+        found = status(env)
+        assert found["target"] == "model"
+        assert Path(f"/proc/{found['pid']}/cwd").readlink() == tmp_path / "home" / "state"
+        assert Path(f"/proc/{editor.process.pid}/cwd").readlink() != workspace
+    assert not ran.exists()

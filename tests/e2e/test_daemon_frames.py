@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from copilotd import wire
 from tests.support.scripted import ScriptedDaemon
+from tests.support.wire_client import WireClient
 
 URI = "file:///w/a.py"
 
@@ -115,3 +117,25 @@ def test_a_front_that_never_reads_is_let_go(tmp_path: Path) -> None:
             deafly()
         with started.client() as client:
             client.hello()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_user_is_turned_away_whatever_the_modes_say(tmp_path: Path) -> None:
+    with ScriptedDaemon(tmp_path, plain=True) as started:
+        started.socket.parent.chmod(0o711)
+        started.socket.chmod(0o666)
+        child = os.fork()
+        if child == 0:
+            os.chdir(started.socket.parent)
+            os.setuid(12345)
+            try:
+                with WireClient(Path(started.socket.name)) as client:
+                    client.send_bytes(HELLO)
+                    client.closed()
+                    os._exit(len(client.seen))
+            except ConnectionError:  # turned away before it could speak
+                os._exit(0)
+            finally:
+                os._exit(99)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert "another user" in next((tmp_path / "state").glob("*.log")).read_text()
