@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from copilotd.completion.ask import Snippet
 from copilotd.completion.window import (
     CHARACTERS_PER_TOKEN,
     Count,
@@ -113,6 +114,8 @@ class Layout(Struct, kw_only=True):
     draft_head: list[int]
     """the draft model's, shorter; empty: it takes the target's"""
     slot: int
+    snippets: tuple[Snippet, ...] = ()
+    """those in the head: newer ones wait until the prompt is laid anew"""
     complete: bool = True
     """False: a short prompt for a cold place, that a long one will replace"""
     stale: bool = False

@@ -11,6 +11,14 @@ from copilotd.config import SessionSettings
 from copilotd.engine.generation import Library
 
 
+class Snippet(Struct, frozen=True):
+    """A piece of another file that the model should see."""
+
+    path: str
+    text: str
+    """"\n" line ends"""
+
+
 class Ask(Struct, frozen=True, kw_only=True):
     """One request on an immutable snapshot. Offsets are code points of `text`, line ends as in the editor."""
 
@@ -34,6 +42,8 @@ class Ask(Struct, frozen=True, kw_only=True):
     settings: SessionSettings = field(default_factory=SessionSettings)
     library: Library | None = None
     """what else of the workspace may be looked up"""
+    snippets: tuple[Snippet, ...] = ()
+    """in a stable order, the most wanted ones"""
 
     @property
     def cursor(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copilotd.completion.anchor import LINES_BELOW_ANCHOR, Budget, Layout, shortened
+from copilotd.completion.anchor import LINES_BELOW_ANCHOR, Layout, shortened
 from copilotd.completion.ask import Ask
 from copilotd.completion.explanation import Explanation
 from copilotd.completion.prompt import PromptWriter
@@ -33,13 +33,14 @@ class Places:
 
     def at(self, ask: Ask, tokens_per_s: float, explanation: Explanation) -> Layout:
         """The layout that still holds, or a new one: short where a long one would take too long."""
-        budget = self._prompts.budget(ask)
         for slot in (self._slot, 1 - self._slot):
             layout = self._layouts.get(slot)
-            if layout is not None and self._holds(layout, ask, budget):
+            if layout is not None and self._holds(layout, ask):
                 self._slot = slot
                 return layout
-        layout = self._prompts.lay(ask, budget, self._slot, self.current)
+        snippets = self._prompts.fitting(ask.snippets)
+        budget = self._prompts.budget(ask, snippets)
+        layout = self._prompts.lay(ask, budget, self._slot, self.current, snippets)
         missing, layout.slot = self._cost(self._prompts.fill(layout, ask).prompt)
         quick = max(COLD_TOKENS, int(COLD_S * tokens_per_s))
         if missing > quick and (short := shortened(budget, quick)) is not budget:
@@ -51,8 +52,9 @@ class Places:
         self.adopt(layout)
         return layout
 
-    def _holds(self, layout: Layout, ask: Ask, budget: Budget) -> bool:
-        header = self._prompts.header(ask)
+    def _holds(self, layout: Layout, ask: Ask) -> bool:
+        header = self._prompts.header(ask, layout.snippets)
+        budget = self._prompts.budget(ask, layout.snippets)
         if layout.head[: len(header)] != header or not layout.holds(ask.text, ask.cursor):
             return False
         typed = len(self._prompts.fill(layout, ask).ids)
@@ -74,19 +76,23 @@ class Places:
         return None if layout is None or layout.complete else self._ahead(ask, layout)
 
     def nearer(self, ask: Ask) -> Layout | None:
-        """An anchor near the cursor, in the other slot, when much was typed below the old one."""
+        """An anchor near the cursor, in the other slot, when much was typed below the old one; or the same
+        place with the first pieces of other files that have come."""
         layout = self.current
         if layout is None or not layout.holds(ask.text, ask.cursor):
             return None
         filled = self._prompts.fill(layout, ask)
+        poor = not layout.snippets and self._prompts.fitting(ask.snippets) != ()
         far = self._prompts.fills_in and filled.typed.count("\n") > LINES_BELOW_ANCHOR
-        full = len(filled.ids) > self._prompts.budget(ask).typed * 3 // 4
-        return self._ahead(ask, layout) if layout.stale or far or full else None
+        full = len(filled.ids) > self._prompts.budget(ask, layout.snippets).typed * 3 // 4
+        return self._ahead(ask, layout) if layout.stale or far or full or poor else None
 
     def _ahead(self, ask: Ask, old: Layout) -> Layout | None:
         """To be prefilled, then adopted; None when the old one is as good."""
-        new = self._prompts.lay(ask, self._prompts.budget(ask), 1 - old.slot, old)
-        if (new.start, new.anchor, new.suffix) == (old.start, old.anchor, old.suffix):
+        snippets = self._prompts.fitting(ask.snippets)
+        budget = self._prompts.budget(ask, snippets)
+        new = self._prompts.lay(ask, budget, 1 - old.slot, old, snippets)
+        if new.head == old.head:
             old.complete = True
             return None
         self._layouts.pop(new.slot, None)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from copilotd.completion.anchor import PINNED, Budget, Layout, budget_for, place, shortened
-from copilotd.completion.ask import Ask
+from copilotd.completion.ask import Ask, Snippet
 from copilotd.completion.explanation import Part
 from copilotd.completion.healing import stable_length
 from copilotd.completion.pieces import PieceEncoder
@@ -32,6 +32,9 @@ NAME_TOKENS = 32
 PATH_TOKENS = 64
 NAME_SHARE = 16
 """neither name nor path takes more than this part of the context"""
+SNIPPET_TOKENS = 512
+SNIPPET_SHARE = 4
+"""pieces of other files take no more than this part of the context"""
 DRAFT_TOKENS = 640
 """windows of the draft model's prompt"""
 LOOKUP_CHARACTERS = 24_576
@@ -66,13 +69,32 @@ class PromptWriter:
         self.context = context_tokens
         self.fills_in = vocabulary.fim is not None
 
-    def budget(self, ask: Ask) -> Budget:
-        template = len(self.header(ask)) + (3 if self._vocabulary.fim else 0)
+    def budget(self, ask: Ask, snippets: tuple[Snippet, ...] = ()) -> Budget:
+        template = len(self.header(ask, snippets)) + (3 if self._vocabulary.fim else 0)
         return budget_for(
             self.context, template, ask.settings.max_new_tokens, self._vocabulary.fim is not None
         )
 
-    def header(self, ask: Ask) -> list[int]:
+    def fitting(self, snippets: tuple[Snippet, ...]) -> tuple[Snippet, ...]:
+        """As many, from the first, as the budget for them takes; none where the model knows no other files."""
+        if self._vocabulary.fim is None or self._vocabulary.fim.file is None:
+            return ()
+        room = min(SNIPPET_TOKENS, self.context // SNIPPET_SHARE)
+        kept = 0
+        for snippet in snippets:
+            room -= len(self._snippet(snippet))
+            if room < 0:
+                break
+            kept += 1
+        return snippets[:kept]
+
+    def _snippet(self, snippet: Snippet) -> list[int]:
+        fim, encode = self._vocabulary.fim, self.encoder.encode
+        assert fim is not None
+        assert fim.file is not None
+        return [fim.file, *encode(snippet.path)[-PATH_TOKENS:], *encode("\n"), *encode(snippet.text + "\n")]
+
+    def header(self, ask: Ask, snippets: tuple[Snippet, ...] = ()) -> list[int]:
         """What comes before everything else and changes seldom."""
         ids = [] if self._vocabulary.begin is None else [self._vocabulary.begin]
         fim = self._vocabulary.fim
@@ -82,15 +104,24 @@ class PromptWriter:
         if fim.repository is not None and ask.repository:
             ids += [fim.repository, *self.encoder.encode(ask.repository)[:name]]
             ids += self.encoder.encode("\n")
+        for snippet in snippets:
+            ids += self._snippet(snippet)
         if fim.file is not None and ask.path:
             ids += [fim.file, *self.encoder.encode(ask.path)[-path:], *self.encoder.encode("\n")]
         return ids
 
-    def lay(self, ask: Ask, budget: Budget, slot: int, previous: Layout | None) -> Layout:
-        """A frame for the text around the cursor."""
+    def lay(
+        self,
+        ask: Ask,
+        budget: Budget,
+        slot: int,
+        previous: Layout | None,
+        snippets: tuple[Snippet, ...] = (),
+    ) -> Layout:
+        """A frame for the text around the cursor. The draft model's is without the snippets."""
         text, cursor, count = ask.text, ask.cursor, self.encoder.count
         window = place(text, cursor, budget, count, previous)
-        header = self.header(ask)
+        header = self.header(ask, snippets)
         if self._vocabulary.fim is None:
             return Layout(
                 start=window.start,
@@ -117,8 +148,9 @@ class PromptWriter:
             prefix_ids=prefix_ids,
             suffix_ids=suffix_ids,
             head=self._frame(header, prefix_ids, suffix_ids),
-            draft_head=self._draft_head(header, prefix, suffix, budget),
+            draft_head=self._draft_head(self.header(ask), prefix, suffix, budget, bool(snippets)),
             slot=slot,
+            snippets=snippets,
         )
 
     def fill(self, layout: Layout, ask: Ask) -> Filled:
@@ -135,7 +167,9 @@ class PromptWriter:
         if self._vocabulary.fim is None:
             return [typed]
         header = self.header(ask)
+        others = [Part(f"snippet {one.path}", len(self._snippet(one)), one.text) for one in layout.snippets]
         return [
+            *others,
             Part("header", len(header), self._vocabulary.decode(header)),
             Part("prefix", len(layout.prefix_ids), unix(layout.known)),
             Part("suffix", len(layout.suffix_ids), unix(layout.suffix)),
@@ -158,10 +192,12 @@ class PromptWriter:
         assert fim is not None
         return [*header, fim.prefix, *prefix, fim.suffix, *suffix, fim.middle]
 
-    def _draft_head(self, header: Sequence[int], prefix: str, suffix: str, budget: Budget) -> list[int]:
-        """The frame with the nearest lines only; empty where that is the whole frame."""
+    def _draft_head(
+        self, header: Sequence[int], prefix: str, suffix: str, budget: Budget, apart: bool
+    ) -> list[int]:
+        """The frame with the nearest lines only; empty where that is the whole frame, unless it is `apart`."""
         short = shortened(budget, DRAFT_TOKENS)
-        if short is budget:
+        if short is budget and not apart:
             return []
         count, encode = self.encoder.count, self.encoder.encode
         above = lines_above(prefix, len(prefix), short.prefix * CHARACTERS_PER_TOKEN)

@@ -213,8 +213,12 @@ class Daemon:
         if message.id in connection.asked:
             raise wire.FrameError("two requests with one id")
         try:
-            library = self._workspace.library(connection.client, message.uri)
-            ask = connection.session.ask(message, library)
+            client, uri = connection.client, message.uri
+            ask = connection.session.ask(
+                message, self._workspace.library(client, uri), self._workspace.snippets(client, uri)
+            )
+            document = connection.session.documents[uri]
+            self._workspace.look_around(client, uri, document, message.offset)
             if self._state.state != "ready":
                 raise Refused(self._not_ready())
         except Refused as refused:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from copilotd import wire
-from copilotd.completion.ask import Ask
+from copilotd.completion.ask import Ask, Snippet
 from copilotd.config import Loaded, SessionSettings
 from copilotd.context.secrets import Secrets
 from copilotd.engine.generation import Library
@@ -89,8 +89,10 @@ class Session:
     def close(self, uri: str) -> None:
         self.documents.pop(uri, None)
 
-    def ask(self, message: wire.Complete, library: Library | None = None) -> Ask:
-        """The request on a snapshot of its document. Raises Refused."""
+    def ask(
+        self, message: wire.Complete, library: Library | None = None, snippets: tuple[Snippet, ...] = ()
+    ) -> Ask:
+        """The request on a snapshot of its document, with what the workspace has for it. Raises Refused."""
         document = self.documents.get(message.uri)
         if document is None:
             raise Refused("unopened")
@@ -125,6 +127,7 @@ class Session:
             insert_spaces=message.insert_spaces,
             settings=settings,
             library=library,
+            snippets=snippets,
         )
 
     def _is_secret(self, uri: str, text: str) -> bool:

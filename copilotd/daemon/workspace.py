@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from copilotd import wire
+from copilotd.completion.ask import Snippet
 from copilotd.config import DaemonSettings
-from copilotd.context.messages import Progress
+from copilotd.context.messages import Ask, Progress
 from copilotd.context.process import ContextProcess, Library
 from copilotd.daemon.session import Document, path_of
 
@@ -17,6 +19,14 @@ SETTLE_S = 1.0
 MAX_CHARACTERS = 1 << 20
 """a larger buffer is data, not source"""
 
+NEARBY = 400
+"""characters in which the snippets chosen stay the same"""
+AROUND = 4000
+"""characters on each side whose names count, and which need not be shown again"""
+NAMES = 48
+
+_NAME = re.compile(r"[A-Za-z_$][\w$]{2,}")
+
 
 class Workspace:
     """Owned by the socket loop. Without a tokenizer on disk, or with `index = false`, it does nothing."""
@@ -24,6 +34,7 @@ class Workspace:
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self._process = ContextProcess(folder, warn)
         self._due: dict[tuple[str, str], asyncio.TimerHandle] = {}
+        self._looked: dict[tuple[str, str], int] = {}
         self._starting: asyncio.Task[None] | None = None
 
     @property
@@ -68,20 +79,49 @@ class Workspace:
 
     def closed(self, client: str, uri: str) -> None:
         self._forget(client, uri)
+        self._looked.pop((client, uri), None)
         self._process.buffer(client, _key(uri), "", None)
 
     def left(self, client: str) -> None:
         for owner, uri in [key for key in self._due if key[0] == client]:
             self._forget(owner, uri)
+        for key in [key for key in self._looked if key[0] == client]:
+            del self._looked[key]
         self._process.leave(client)
 
     def library(self, client: str, uri: str) -> Library | None:
         return self._process.library(client, _key(uri))
 
+    def snippets(self, client: str, uri: str) -> tuple[Snippet, ...]:
+        """As last chosen for this document."""
+        found = self._process.snippets(client, _key(uri))
+        return tuple(Snippet(one.path, one.text) for one in found)
+
+    def look_around(self, client: str, uri: str, document: Document, offset: int) -> None:
+        """Have snippets chosen for a place, unless that was done for one nearby."""
+        place = offset // NEARBY
+        if document.secret or self._looked.get((client, uri)) == place:
+            return
+        self._looked[client, uri] = place
+        near = document.text[max(0, offset - AROUND) : offset + AROUND]
+        self._process.ask(
+            Ask(client, _key(uri), document.language, names_near(near, min(offset, AROUND)), near)
+        )
+
     def _forget(self, client: str, uri: str) -> None:
         handle = self._due.pop((client, uri), None)
         if handle is not None:
             handle.cancel()
+
+
+def names_near(text: str, cursor: int) -> tuple[str, ...]:
+    """The identifiers of a text, the nearest to the cursor first."""
+    found: dict[str, int] = {}
+    for match in _NAME.finditer(text):
+        distance = max(match.start() - cursor, cursor - match.end())
+        name = match[0]
+        found[name] = min(distance, found.get(name, distance))
+    return tuple(sorted(found, key=found.__getitem__)[:NAMES])
 
 
 def _key(uri: str) -> str:

@@ -7,8 +7,9 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from copilotd.completion.ask import Ask
+from copilotd.completion.ask import Ask, Snippet
 from copilotd.completion.completer import Completer
 from copilotd.completion.window import unix
 from copilotd.config import SessionSettings
@@ -17,7 +18,9 @@ from copilotd.models.vocabulary import Vocabulary
 from tests.completion.asking import ask, at, never
 from tests.completion.recorded import Split
 from tests.completion.typist import CountingBackend
-from tests.support.scripted import ByteVocabulary
+from tests.support.scripted import ByteVocabulary, ScriptedBackend
+
+VOCABULARY = ByteVocabulary()
 
 TEXTS = st.text(alphabet="ab_  \n\n\t(){}:é数🧪;'<|>x1", max_size=400)
 
@@ -67,7 +70,6 @@ def test_the_anchor_is_the_start_of_the_nearest_line_with_something_in_it() -> N
 def test_the_header_names_repository_and_path() -> None:
     split, backend = prompt_of(ask("x‸"))
     fim = backend.vocabulary.fim
-    assert fim is not None
     assert split.header == "w\na.py\n"
     assert split.header_ids[0] == fim.repository
     assert fim.file in split.header_ids
@@ -97,7 +99,6 @@ def test_source_that_holds_markers() -> None:
     split, backend = prompt_of(at(before + after, len(before)))
     assert (split.before, split.suffix) == (before, after)
     ids, fim = backend.requests[-1].prompt, backend.vocabulary.fim
-    assert fim is not None
     assert [ids.count(marker) for marker in (fim.repository, fim.file)] == [1, 1]  # type: ignore[arg-type]
 
 
@@ -163,3 +164,45 @@ def test_a_line_of_two_megabytes_is_cut_within_itself() -> None:
         assert text[cursor:].startswith(split.suffix)
         assert len(split.suffix) > 100
     assert backend.prefilled[-1] <= 2
+
+
+def test_snippets_stand_before_the_file_and_stay_while_one_types() -> None:
+    backend = ScriptedBackend("x")
+    completer = Completer(backend)
+    place = ask("a = 1\nb‸", settings=SessionSettings())
+    snippets = (Snippet("lib/util.py", "def helper(): ..."),)
+    completer.complete(replace(place, snippets=snippets), lambda: False, None)
+    prompt = VOCABULARY.render(backend.requests[-1].prompt)
+    assert "<|file_sep|>lib/util.py\ndef helper(): ...\n<|file_sep|>" in prompt
+    assert prompt.index("lib/util.py") < prompt.index("<|fim_prefix|>")
+    typed = replace(place, text=place.text + "c", offset=place.offset + 1, snippets=())
+    completer.complete(typed, lambda: False, None)
+    later = VOCABULARY.render(backend.requests[-1].prompt)
+    assert later.startswith(prompt)
+
+
+def test_snippets_that_come_later_are_taken_in_when_idle() -> None:
+    backend = ScriptedBackend("x")
+    completer = Completer(backend)
+    place = ask("a = 1\nb‸", settings=SessionSettings())
+    completer.complete(place, lambda: False, None)
+    typed = replace(place, text=place.text + "q", offset=place.offset + 1)
+    typed = replace(typed, snippets=(Snippet("u.py", "def helper(): ..."),))
+    completer.complete(typed, lambda: False, None)
+    assert "helper" not in VOCABULARY.render(backend.requests[-1].prompt)
+    while completer.idle(lambda: False):
+        pass
+    more = replace(typed, text=typed.text + "z", offset=typed.offset + 1)
+    completer.complete(more, lambda: False, None)
+    assert "helper" in VOCABULARY.render(backend.requests[-1].prompt)
+
+
+def test_snippets_that_do_not_fit_are_left_out() -> None:
+    backend = ScriptedBackend("x", context_tokens=512)
+    completer = Completer(backend)
+    many = (Snippet("first.py", "def small(): ..."), Snippet("second.py", "big = 1\n" * 500))
+    completer.complete(replace(ask("b‸", settings=SessionSettings()), snippets=many), lambda: False, None)
+    prompt = VOCABULARY.render(backend.requests[-1].prompt)
+    assert "small" in prompt
+    assert "second.py" not in prompt
+    assert len(backend.requests[-1].prompt) + backend.requests[-1].max_new_tokens <= 512
