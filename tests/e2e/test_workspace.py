@@ -57,6 +57,24 @@ def test_drafts_come_from_other_files_and_never_from_secret_ones(tmp_path: Path)
             editor.complete(new, (1, 4 + len(half)))
             assert status(env)["drafted"]["workspace"] > 0
 
+            user = (root / "user.py").as_uri()
+            text = "from ledger import settle\n\nsettle(\n"
+            editor.open(user, text)
+            end = time.monotonic() + 60
+            shown: list[str] = []
+            while "snippet ledger.py" not in shown:
+                assert time.monotonic() < end, shown
+                answer = editor.call(
+                    "copilotd/explain", {"uri": user, "position": {"line": 2, "character": 7}}
+                )
+                shown = [part["name"] for part in answer["explanation"]["parts"]]
+                text = (
+                    text.replace("settle(\n", "settle(a\n")
+                    if "settle(\n" in text
+                    else text.replace("(a", "(")
+                )
+                editor.change(user, int(time.monotonic() * 1000), text)  # typed on: nothing is recalled
+
             secret = (root / ".env").as_uri()
             editor.open(secret, "PAY_KEY=canary-env\nPAY_\n")
             assert not editor.complete(secret, (1, 4))
