@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pair
 import pytest
 import torch
 from pair import distillation, export, vocabulary
@@ -187,3 +188,13 @@ def test_shapes_that_cannot_be_widened_are_refused(changes: dict[str, int]) -> N
     given = {"hidden": 64, "layers": 2, "heads": 2, "kv_heads": 1, "head_dim": 32, "ffn": 96, "vocabulary": 9}
     with pytest.raises(ValueError, match=r"head_dim|hidden|large"):
         Shape(**(given | changes))
+
+
+def test_the_recipe_is_whole() -> None:
+    recipe = Recipe.read(Path(pair.__file__).parent.with_name("recipe.toml"))
+    assert sum(recipe.shares.values()) == pytest.approx(1)
+    assert recipe.target.vocabulary == recipe.draft.vocabulary
+    for plan in (recipe.target_schedule, recipe.draft_schedule):
+        starts = [stage.start for stage in plan.stages]
+        assert starts == sorted(starts)
+        assert starts[0] == 0
