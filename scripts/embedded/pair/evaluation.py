@@ -21,9 +21,8 @@ import torch
 from msgspec import Struct
 
 from copilotd.completion.ask import Ask
-from copilotd.completion.healing import Healing, TokenIndex, stable_length
+from copilotd.completion.healing import Healing, TokenIndex
 from copilotd.completion.prompt import PromptWriter
-from copilotd.completion.window import unix
 from copilotd.config import DaemonSettings
 from copilotd.engine.constraint import Walk
 from copilotd.engine.drafters.base import Drafter, Proposal
@@ -102,8 +101,6 @@ class Prompt(Struct, frozen=True):
     request: GenerationRequest
     dropped: str
     """typed characters that the output begins with"""
-    stable: list[int]
-    """the prompt's ids"""
 
 
 class Model:
@@ -132,16 +129,16 @@ class Model:
             text=text,
             offset=hole.cursor,
         )
-        layout = self._writer.lay(ask, hole.cursor, self._writer.budget(ask), 0, None)
-        self._writer.surround(layout, text, hole.cursor)
-        typed = self._writer.encoder.encode(unix(text[layout.anchor : hole.cursor]))
-        kept = stable_length(typed, self.vocabulary, self._writer.encoder.line_starts_stable)
-        dropped = b"".join(self.vocabulary.token_bytes(token) for token in typed[kept:])
-        before = [*layout.above, *layout.prefix_ids, *typed[:kept]]
-        stable = [*layout.head, *typed[:kept]] or [*typed[:1]]
+        layout = self._writer.lay(ask, self._writer.budget(ask), 0, None)
+        self._writer.surround(layout, ask)
+        filled = self._writer.fill(layout, ask)
+        typed = filled.ids[: filled.kept]
+        dropped = b"".join(map(self.vocabulary.token_bytes, filled.ids[filled.kept :]))
         request = GenerationRequest(
-            prompt=stable,
-            surroundings=Surroundings(before, [*layout.suffix_ids, *layout.below]),
+            prompt=filled.prompt,
+            surroundings=Surroundings(
+                [*layout.above, *layout.prefix_ids, *typed], [*layout.suffix_ids, *layout.below]
+            ),
             max_new_tokens=LINE_TOKENS,
             stop_ids=self.vocabulary.control,
             draft_until=self._index.with_newline,
@@ -149,7 +146,7 @@ class Model:
             sampling=Sampling(temperature=temperature, seed=seed),
             slot="evaluate",
         )
-        return Prompt(request, dropped.decode(), stable)
+        return Prompt(request, dropped.decode())
 
     def generate(self, prompt: Prompt, drafter: Drafter | None = None) -> Generation:
         """One line; ended as well where the output goes round in circles."""
@@ -168,7 +165,7 @@ class Model:
             Seeded(prompt.request.sampling.seed),
             lambda: False,
             emit,
-            max_new_tokens=min(LINE_TOKENS, self._context - len(prompt.stable) - 1),
+            max_new_tokens=min(LINE_TOKENS, self._context - len(prompt.request.prompt) - 1),
             max_draft_tokens=DRAFT_TOKENS if drafter else 0,
         )
 
@@ -181,8 +178,8 @@ class Model:
         """(bits, bytes) of the truth and its line's end, with what healing would drop, at the plain law."""
         prompt = self.prompt(hole)
         ids = self.vocabulary.encode(prompt.dropped + hole.truth + "\n")
-        ids = ids[: max(1, self._context - len(prompt.stable))]
-        sequence = prompt.stable + ids
+        ids = ids[: max(1, self._context - len(prompt.request.prompt))]
+        sequence = [*prompt.request.prompt, *ids]
         common = len(sequence) - len(ids)
         self._cache.truncate(min(reuse(self._cache, sequence), common - 1))
         feed(self.runner, self._cache, sequence[: common - 1], leave=1, cancelled=lambda: False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import random
+from collections.abc import Sequence
 from itertools import accumulate
 
 import torch
@@ -117,17 +118,18 @@ class RowSampler:
             header = self._header(rng, document)
             return header + self._fim(rng, document, at, room - len(header))
         if room >= 256 and kind < self._kinds.fim + self._kinds.repository:
-            header = self._snippets(rng, shelf, document, room // 5) + self._header(rng, document)
+            header = self._header(rng, document, self._snippets(rng, shelf, document, room // 5))
             return header + self._fim(rng, document, at, room - len(header))
         start = document.text.rfind("\n", 0, at) + 1
         ids = self._encode(document.text[start : start + CHARACTERS * room])[:room]
         return [*ids, self.end]
 
-    def _header(self, rng: random.Random, document: Document) -> list[int]:
-        """Mostly <|repo_name|>name\n<|file_sep|>path\n, sometimes less, as a prompt may lack either."""
+    def _header(self, rng: random.Random, document: Document, snippets: Sequence[int] = ()) -> list[int]:
+        """Mostly <|repo_name|>name\n snippets <|file_sep|>path\n, sometimes less, as a prompt may lack parts."""
         header: list[int] = []
         if rng.random() < 0.6:
             header += [self._repository, *self._encode(document.package.rpartition("/")[2] + "\n")]
+        header += snippets
         if rng.random() < 0.8:
             header += [self._file, *self._encode(document.path + "\n")[-48:]]
         return header
