@@ -70,7 +70,7 @@ class TransformersRunner:
             raise ValueError(f"no room for {count} more rows after {start}")
         padding = self.chunk - count
         padded = torch.tensor([[*ids, *[0] * padding]], device=self._device)
-        output = self._model(padded, past_key_values=cache.inner, use_cache=True)
+        output = self._model(padded, cache=cache.inner, use_cache=True)
         if padding:
             cache.inner.crop(-padding)
         cache.ids.extend(ids)

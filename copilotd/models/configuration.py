@@ -49,6 +49,12 @@ class Configuration(Struct, frozen=True):
         return self.model_type in OWN_FORWARD
 
     @property
+    def layer_parameters(self) -> int:
+        """Near enough: the matrices of the layers."""
+        width = self.hidden_size
+        return self.num_hidden_layers * width * (3 * self.intermediate_size + 2 * width)
+
+    @property
     def int8_rows(self) -> bool:
         return self.quantization_config is not None
 

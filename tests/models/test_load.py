@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from copilotd.config import DaemonSettings
+from copilotd.engine.forward import DecoderRunner
 from copilotd.engine.products import nf4_is_fused, quantise_rows
 from copilotd.models import load
 from copilotd.models.errors import ModelError
@@ -314,3 +315,15 @@ def test_nothing_heavy_is_imported_for_our_own_forward(tmp_path: Path) -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120, env=dict(os.environ)
     )
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_auto_never_takes_nf4_for_a_small_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However fast it is; a draft's quantisation only changes what is accepted."""
+    monkeypatch.setattr(load, "fastest", lambda *shape: "fp32")
+    big = write_model(tmp_path / "big", build())
+    pair = loaded(big, "auto", draft=write_model(tmp_path / "small", build(num_hidden_layers=1)))
+    assert pair.quantisation == "int8"
+    assert isinstance(pair.draft, DecoderRunner)
+    assert not pair.draft.rows_free
+    monkeypatch.setattr(load, "_NF4_PARAMETERS", 1000)
+    assert loaded(big, "auto").quantisation == "fp32"
