@@ -388,10 +388,14 @@ def test_what_libraries_print_goes_to_a_file_of_ours(tmp_path: Path) -> None:
             assert stray.count(text) >= 2  # at the load and at the request
 
 
-def test_neither_a_front_nor_a_daemon_that_starts_loads_a_model_library() -> None:
-    code = (
-        "import sys, copilotd.daemon.launch, copilotd.daemon.commands, copilotd.cli.serve;"
-        "print([m for m in ('torch', 'transformers', 'numpy', 'tokenizers') if m in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("modules", "absent"),
+    [
+        ("copilotd.daemon.launch, copilotd.daemon.platform", "torch transformers tokenizers numpy"),
+        ("copilotd.cli.serve", "torch transformers tokenizers"),
+    ],
+)
+def test_neither_a_front_nor_a_daemon_that_starts_loads_a_model_library(modules: str, absent: str) -> None:
+    code = f"import sys, {modules}; print([m for m in {absent.split()} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
