@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from pygls.exceptions import JsonRpcRequestCancelled
 from pygls.lsp.server import LanguageServer
 
 from copilotd import __version__, wire
@@ -121,8 +122,9 @@ class Front(LanguageServer):
     # ---- pygls -------------------------------------------------------------------------------------------
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """pygls shows these to the person; we log their type and place."""
-        log.warning("%s", place(error))
+        """pygls shows these to the person; we log their type and place. A request overtaken is no error."""
+        if not isinstance(error, JsonRpcRequestCancelled):
+            log.warning("%s", place(error))
 
 
 def _log_fault(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

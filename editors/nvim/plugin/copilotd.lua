@@ -1,0 +1,14 @@
+if vim.g.loaded_copilotd or vim.fn.has('nvim-0.12') == 0 then
+  return
+end
+vim.g.loaded_copilotd = true
+
+vim.api.nvim_create_user_command('Copilotd', function(arguments)
+  require('copilotd.command').run(arguments)
+end, {
+  nargs = 1,
+  desc = 'copilotd: status, pause, resume, restart, log or explain',
+  complete = function(begun)
+    return require('copilotd.command').complete(begun)
+  end,
+})
