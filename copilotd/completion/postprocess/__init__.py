@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copilotd.completion.postprocess import (
     block,
+    closers,
     control,
     edges,
     following,
@@ -26,19 +27,20 @@ RULES: dict[str, Rule] = {
     "indent.unit": indent.unit,
     "leading": edges.leading,
     "one_line": lines.one_line,
+    "unopened": closers.unopened,
     "following": following.following,
     "repetition": repetition.repetition,
     "block": block.block,
     "long": lines.long,
     "echo": repetition.echo,
     "trailing": edges.trailing,
-    "closers_below": following.closers_below,
+    "closers_below": closers.closers_below,
     "overlap": overlap.overlap,
     "popup": popup.popup,
 }
 """In this order: first what is no text at all, then where it stands, then where it ends."""
 
-CUTS = ("markers", "fence", "one_line", "following", "repetition", "block", "long")
+CUTS = ("markers", "fence", "one_line", "unopened", "following", "repetition", "block", "long")
 """Rules that may end a text while it is being written."""
 
 
@@ -59,7 +61,7 @@ def apply(context: Context, text: str, off: frozenset[str] = frozenset()) -> Res
 
 def enough(context: Context, text: str) -> bool:
     """More of this text would be cut: asked after every round of decoding. Judges complete lines, and a last one that has no end."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = control.answer(text.replace("\r\n", "\n").replace("\r", "\n"))
     lead = len(text) - len(text.lstrip())
     if context.scope == "line" and "\n" in text[lead:]:
         return True

@@ -107,12 +107,13 @@ def opens_block(identifier: str, line: str) -> bool:
     return bool(code.strip()) and ending(language(identifier).opener).search(code) is not None
 
 
-def _walk(stack: list[str], found: Iterator[Token], whole: bool = True) -> int:
-    """Apply brackets to the stack; the number of closers with no opener, openers skipped and stray quotes.
+def _walk(stack: list[str], found: Iterator[Token], whole: bool = True) -> tuple[int, int]:
+    """Apply brackets to the stack. (errors, brackets of the stack that were never closed).
 
-    Not `whole`: where nothing is open, a closer belongs to an opener farther up.
+    Errors are closers with no opener, openers skipped and stray quotes. Not `whole`: where nothing is open, a
+    closer belongs to an opener farther up.
     """
-    errors = 0
+    errors, untouched = 0, len(stack)
     for token in found:
         if token.kind == "quote":
             errors += 1
@@ -123,9 +124,10 @@ def _walk(stack: list[str], found: Iterator[Token], whole: bool = True) -> int:
             elif opener in stack:
                 while stack.pop() != opener:
                     errors += 1
+                untouched = min(untouched, len(stack))
             elif whole or stack:
                 errors += 1
-    return errors
+    return errors, untouched
 
 
 @lru_cache(maxsize=4)
@@ -165,12 +167,14 @@ def errors(context: Context, text: str, covers: int = 0) -> int:
     """How many brackets and quotes would be wrong around the cursor with `text` there.
 
     Counts closers without an opener, openers without a closer and quotes without a partner. Only the
-    difference between two texts at one place says anything.
+    difference between two texts at one place says anything. What is open above the cursor's line and not closed
+    where the window ends may be closed farther down.
     """
     around = _around(context)
     stack = list(around.brackets)
     rest = around.head + text + context.after[covers : covers + BELOW]
-    return _walk(stack, tokens(language(context.language), rest), around.whole) + len(stack)
+    wrong, untouched = _walk(stack, tokens(language(context.language), rest), around.whole)
+    return wrong + len(stack) - (0 if len(context.after) <= BELOW else untouched)
 
 
 def stray_quotes(context: Context, text: str, tail: str) -> int:
@@ -212,6 +216,27 @@ def closings(context: Context, text: str) -> list[int]:
             elif here <= token.start:
                 found.append(token.start - here)
     return found
+
+
+def unopened_closer(context: Context, text: str) -> int | None:
+    """Where `text` first writes a closing bracket that does not fit the innermost open one."""
+    around = _around(context)
+    stack = list(around.brackets)
+    here = len(around.head)
+    for token in tokens(language(context.language), around.head + text):
+        if token.kind != "bracket":
+            continue
+        opener = PAIRS.get(token.text)
+        if opener is None:
+            stack.append(token.text)
+        elif stack and stack[-1] == opener:
+            stack.pop()
+        elif token.start >= here and (stack or around.whole):
+            return token.start - here
+        elif opener in stack:
+            while stack.pop() != opener:
+                pass
+    return None
 
 
 def in_comment(context: Context) -> bool:

@@ -57,11 +57,16 @@ def _half_a_marker(text: str) -> int:
     return len(text)
 
 
+def answer(text: str) -> str:
+    """The text without the markers before it."""
+    while match := _MARKER.match(text):
+        text = text[match.end() :]
+    return text
+
+
 def markers(context: Context, text: str) -> Change | None:
     """What goes before the answer is dropped; from the first marker on, the answer has ended."""
-    rest = text
-    while match := _MARKER.match(rest):
-        rest = rest[match.end() :]
+    rest = answer(text)
     match = _MARKER.search(rest)
     kept = rest[: match.start()] if match else rest[: _half_a_marker(rest)]
     return None if kept == text else Change(kept, "the model wrote a control marker")

@@ -52,20 +52,3 @@ def _same(context: Context, text: str, at: int, line: str, below: str, last: boo
     if width(context, line) == width(context, below):
         return not with_it == 0 < without
     return without < with_it
-
-
-def closers_below(context: Context, text: str) -> Change | None:
-    """Closing brackets at the text's end that the next line already holds."""
-    if context.tail.strip():
-        return None
-    standing = context.below.strip()
-    best, fewest = text, errors(context, text)
-    kept = text
-    while kept and kept.rstrip()[-1:] in tuple(CLOSERS):
-        kept = kept.rstrip()[:-1]
-        dropped = re.sub(r"\s", "", text[len(kept) :])
-        if not standing.startswith(dropped):
-            break
-        if (now := errors(context, kept)) < fewest:
-            best, fewest = kept, now
-    return None if best == text else Change(best.rstrip(), "the closing brackets stand on the next line")
