@@ -41,6 +41,9 @@ class DaemonSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     max_draft_tokens: Annotated[int, Meta(ge=1, le=64)] = 8
     context_tokens: Annotated[int, Meta(ge=64)] = 2048
     """Prompt tokens and new tokens together, at most; the model's own limit also holds."""
+    cold_tokens: Annotated[int, Meta(ge=0)] = 0
+    """How long a prompt may be that has to be prefilled while somebody waits, before a short one goes first;
+    0 decides by the measured speed. A fixed number makes two runs ask the same."""
     temperature: Annotated[float, Meta(ge=0.0)] = 0.0
     """0 writes the target's best token every time."""
     top_k: Annotated[int, Meta(ge=0)] = 0

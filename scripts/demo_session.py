@@ -60,7 +60,12 @@ def main() -> int:
     rounds = {}
     for speculation in ("on", "off"):
         with tempfile.TemporaryDirectory(prefix="copilotd-demo-") as home:
-            environment = os.environ | {"COPILOTD_HOME": home, "COPILOTD_SPECULATION": speculation}
+            # A fixed budget for cold places: both rounds ask the model the same, however fast it is.
+            environment = os.environ | {
+                "COPILOTD_HOME": home,
+                "COPILOTD_SPECULATION": speculation,
+                "COPILOTD_COLD_TOKENS": "4096",
+            }
             if starter.present() and "--embedded" not in sys.argv:
                 environment["COPILOTD_MODEL"] = str(starter.folder())
             show = console if speculation == "on" else Console(quiet=True)

@@ -58,6 +58,7 @@ class Completer:
             temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p, seed=settings.seed
         )
         self._speculation = settings.speculation
+        self._cold_tokens = settings.cold_tokens
         self._documents: OrderedDict[tuple[str, str], Document] = OrderedDict()
 
     # ---- what the daemon calls -----------------------------------------------------------------------------
@@ -122,7 +123,7 @@ class Completer:
 
     def _open(self, ask: Ask) -> Document:
         key = (ask.client, ask.uri)
-        document = self._documents.setdefault(key, Document(ask, Places(self._prompts)))
+        document = self._documents.setdefault(key, Document(ask, Places(self._prompts, self._cold_tokens)))
         self._documents.move_to_end(key)
         if len(self._documents) > DOCUMENTS:
             self._documents.popitem(last=False)

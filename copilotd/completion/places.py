@@ -16,8 +16,10 @@ SAME_PLACE = 8
 
 
 class Places:
-    def __init__(self, prompts: PromptWriter) -> None:
+    def __init__(self, prompts: PromptWriter, cold_tokens: int = 0) -> None:
+        """`cold_tokens`: how much may be prefilled while somebody waits; 0: what is done in a quarter second."""
         self._prompts = prompts
+        self._cold_tokens = cold_tokens
         self._layouts: dict[int, Layout] = {}
         """by slot"""
         self._sent: dict[int, list[int]] = {}
@@ -42,7 +44,7 @@ class Places:
         budget = self._prompts.budget(ask, snippets)
         layout = self._prompts.lay(ask, budget, self._slot, self.current, snippets)
         missing, layout.slot = self._cost(self._prompts.fill(layout, ask).prompt)
-        quick = max(COLD_TOKENS, int(COLD_S * tokens_per_s))
+        quick = self._cold_tokens or max(COLD_TOKENS, int(COLD_S * tokens_per_s))
         if missing > quick and (short := shortened(budget, quick)) is not budget:
             layout = self._prompts.lay(ask, short, 1 - self._slot, None)
             layout.complete = False
