@@ -296,6 +296,12 @@ def test_a_named_socket_starts_nothing(daemon: ScriptedDaemon, tmp_path: Path) -
     assert start(daemon, named) == pid
 
 
+def as_if_just_tried(daemon: ScriptedDaemon) -> None:
+    """However long this machine took over the last start."""
+    later = time.time() + 60
+    os.utime(next((daemon.home / "run").glob("*.starts")), (later, later))
+
+
 def test_a_start_that_fails_says_where_the_log_is_and_is_not_repeated_in_a_loop(
     daemon: ScriptedDaemon,
 ) -> None:
@@ -306,7 +312,9 @@ def test_a_start_that_fails_says_where_the_log_is_and_is_not_repeated_in_a_loop(
             asyncio.run(launch.connect(daemon.env, broken))
         return str(caught.value)
 
-    said = [attempt() for _ in range(5)]
+    said = [attempt() for _ in range(3)]
+    as_if_just_tried(daemon)
+    said += [attempt() for _ in range(2)]
     assert all(str(daemon.home / "state") in text for text in said)
     assert said[0] == said[1] == said[2]
     assert "tried again in" in said[3]
@@ -325,6 +333,7 @@ def test_a_daemon_that_dies_at_its_first_request_is_not_restarted_for_every_key(
                 client.ask(URI, 1, 1)
                 assert client.closed()
             assert ends(pid)
+        as_if_just_tried(daemon)
         with pytest.raises(LaunchError, match="3 times"):
             start(daemon)
 
