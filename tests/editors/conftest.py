@@ -1,12 +1,8 @@
-"""The editors themselves: set up by the project's own scripts, cached outside the repository.
-
-An editor that cannot be had skips its tests with the reason; COPILOTD_REQUIRE_EDITORS=1 makes that a failure.
-"""
+"""Editors, daemons and workspaces of a test's own."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,32 +11,17 @@ from typing import Any
 
 import pytest
 
+from tests.support.editors import ENVIRONMENT, set_up
 from tests.support.neovim import Neovim
-from tests.support.scripted import ROOT, ScriptedDaemon, own_folder_environment
-
-# before own_folders takes them away
-ENVIRONMENT = dict(os.environ)
+from tests.support.scripted import ScriptedDaemon, own_folder_environment
 
 PATIENT = '[session]\nmax_latency_ms = 0\nmultiline = "always"\n'
 """a busy machine makes no answer late, and the whole script is shown"""
 
 
-def editor_from(script: str) -> Path:
-    """Where a setup script has put its editor."""
-    done = subprocess.run(
-        [str(ROOT / "scripts" / "editors" / script)], env=ENVIRONMENT, capture_output=True, text=True
-    )
-    if done.returncode == 0:
-        return Path(done.stdout.strip())
-    reason = f"scripts/editors/{script}: {' '.join(done.stderr.split()[-40:])}"
-    if ENVIRONMENT.get("COPILOTD_REQUIRE_EDITORS") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="session")
 def neovim_binary() -> Path:
-    return editor_from("neovim")
+    return set_up("neovim")
 
 
 @pytest.fixture

@@ -447,3 +447,24 @@ def test_help(neovim: Start, tmp_path: Path) -> None:
     (doc / "copilotd.txt").write_bytes((PLUGIN / "doc" / "copilotd.txt").read_bytes())
     editor.run(f"helptags {doc}")
     assert (doc / "tags").read_bytes() == tags.read_bytes()
+
+
+def test_with_the_embedded_pair(
+    neovim_binary: Path, environment: dict[str, str], folder: Path, tmp_path: Path
+) -> None:
+    """As a new user has it: the editor starts the daemon, the daemon loads real models."""
+    env = environment | {"COPILOTD_MODEL": "embedded"}
+    (folder / "a.py").write_text(
+        "import os\n\n\ndef names(folder):\n    return sorted(os.listdir(folder))\n\n\n"
+    )
+    try:
+        with Neovim(neovim_binary, env, folder) as editor:
+            editor.open("a.py")
+            editor.keys("Godef sizes(folder):<CR>    return ")
+            editor.until(editor.visible, "no ghost text")
+            before, ghost = editor.text(), editor.shown()
+            editor.keys("<Tab>")
+            editor.until(lambda: editor.text() == before + ghost, "not taken")
+    finally:
+        line = [sys.executable, "-P", "-m", "copilotd", "stop"]
+        subprocess.run(line, env=env, capture_output=True, timeout=120)

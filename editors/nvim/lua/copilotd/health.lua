@@ -58,10 +58,12 @@ local function check_front()
   elseif not client then
     health.info('No front runs: it starts with the first file whose filetype is known')
   else
-    health.ok(('Front: %d buffers, %d folders'):format(
-      vim.tbl_count(client.attached_buffers),
-      #(client.workspace_folders or {})
-    ))
+    health.ok(
+      ('Front: %d buffers, %d folders'):format(
+        vim.tbl_count(client.attached_buffers),
+        #(client.workspace_folders or {})
+      )
+    )
     for _, line in ipairs(require('copilotd.status').lines()) do
       health.info(line)
     end
