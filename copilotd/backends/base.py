@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
@@ -61,6 +61,10 @@ class Backend(Protocol):
     def warm(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
         """Idle work: prefill the prompts of a request, the target's, then the draft's. False: cancelled before
         the end; what was computed stays. A backend that cannot does nothing and says True."""
+        ...
+
+    def forget(self, document: Hashable) -> None:
+        """A document is closed: what is cached for slots (document, …) goes."""
         ...
 
     def describe(self) -> Description:

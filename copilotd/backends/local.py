@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -87,6 +87,9 @@ class LocalBackend:
     def warm(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
         with _said():
             return self.engine.warm(request, cancelled)
+
+    def forget(self, document: Hashable) -> None:
+        self.engine.forget(document)
 
     def describe(self) -> Description:
         engine = self._engine

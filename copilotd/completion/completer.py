@@ -115,18 +115,19 @@ class Completer:
 
     def close_document(self, client: str, uri: str) -> None:
         self._documents.pop((client, uri), None)
+        self._backend.forget((client, uri))
 
     def close_client(self, client: str) -> None:
         self._prompts.encoder.forget()
-        for key in [key for key in self._documents if key[0] == client]:
-            del self._documents[key]
+        for _, uri in [key for key in self._documents if key[0] == client]:
+            self.close_document(client, uri)
 
     def _open(self, ask: Ask) -> Document:
         key = (ask.client, ask.uri)
         document = self._documents.setdefault(key, Document(ask, Places(self._prompts, self._cold_tokens)))
         self._documents.move_to_end(key)
         if len(self._documents) > DOCUMENTS:
-            self._documents.popitem(last=False)
+            self.close_document(*next(iter(self._documents)))
         document.ask = ask
         return document
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 from copilotd.engine import prefix
@@ -97,6 +97,12 @@ class Engine:
             return True
         with self._forgetting(request):
             return self._draft_model.warm_up(request, cancelled)
+
+    def forget(self, closed: Hashable) -> None:
+        """A document is closed: nothing of it stays in the caches."""
+        for slots in self._all_slots:
+            slots.forget(closed)
+        self._drafter.forget(closed)
 
     def shrink(self) -> bool:
         """Halve the caches; False when there is nothing left to give back."""

@@ -33,6 +33,12 @@ class KvCache:
             raise ValueError(f"cannot cut a cache of {len(self.ids)} rows to {length}")
         del self.ids[length:]
 
+    def become(self, other: KvCache, length: int) -> bool:
+        self._keys[..., :length] = other._keys[..., :length]
+        self._values[:, :, :length] = other._values[:, :, :length]
+        self.ids = other.ids[:length]
+        return True
+
 
 def padded_rows(rows: int) -> int:
     return -(-rows // BLOCK) * BLOCK

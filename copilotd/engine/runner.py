@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 
@@ -16,6 +16,10 @@ class Cache(Protocol):
 
     def truncate(self, length: int) -> None:
         """Forget the rows from `length` on. O(1): the rows stay in memory and are overwritten later."""
+        ...
+
+    def become(self, other: Self, length: int) -> bool:
+        """Hold the first `length` rows of another cache of the same runner, to the bit. False: it cannot."""
         ...
 
 

@@ -9,6 +9,8 @@ from copilotd.engine.prefix import common_prefix
 from copilotd.engine.runner import Cache, Runner
 
 PER_DOCUMENT = 2
+WORTH_COPYING = 32
+"""rows more than a slot has itself"""
 
 
 def document(slot: Hashable) -> Hashable:
@@ -53,7 +55,23 @@ class Slots:
             else:
                 cache = self._runner.new_cache(self.capacity)
         self._caches[key] = cache
+        self._take_over(key, cache, list(sequence))
         return cache
+
+    def _take_over(self, key: Hashable, cache: Cache, sequence: list[int]) -> None:
+        """Copy the rows that the document's other slot has of the sequence, where they are worth a copy."""
+        shared = common_prefix(cache.ids, sequence)
+        for other, sibling in self._caches.items():
+            if other != key and document(other) == document(key):
+                theirs = common_prefix(sibling.ids, sequence)
+                if theirs >= shared + WORTH_COPYING and sibling.capacity <= cache.capacity:
+                    cache.become(sibling, theirs)
+                    shared = theirs
+
+    def forget(self, closed: Hashable) -> None:
+        """Drop the caches of a document."""
+        for key in [key for key in self._caches if document(key) == closed]:
+            del self._caches[key]
 
     def shrink(self) -> bool:
         """Halve the budget, the least recently used out; False when one slot is all there is."""

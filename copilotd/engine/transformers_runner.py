@@ -26,6 +26,9 @@ class TransformersCache:
             self.inner.crop(length - len(self.ids))
             del self.ids[length:]
 
+    def become(self, other: TransformersCache, length: int) -> bool:
+        return False
+
 
 class TransformersRunner:
     """Implements `Runner`. Every step has one fixed number of rows; the rows that only pad it are cropped."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+from collections.abc import Hashable
 
 import pytest
 
@@ -40,6 +41,9 @@ class EngineBackend:
 
     def generate(self, request: GenerationRequest, cancelled: Cancelled, emit: Emit) -> Generation:
         return self.engine.generate(request, cancelled, emit)
+
+    def forget(self, document: Hashable) -> None:
+        self.engine.forget(document)
 
     def warm(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
         return self.engine.warm(request, cancelled)

@@ -97,3 +97,15 @@ def test_a_cache_takes_what_was_said(hold: str, capacity: int) -> None:
     model = runner(HOLDS[hold])
     cache = model.new_cache(capacity)
     assert model.cache_bytes(capacity) == sum(part.nbytes for part in (*cache.keys, *cache.values))
+
+
+@pytest.mark.parametrize("windows", [(None, None), (None, 8)])
+def test_rows_taken_over_from_another_cache_are_those_of_a_fresh_run(windows: tuple[int | None, ...]) -> None:
+    model = runner(HOLDS["int8"], windows=windows)
+    ids = list(range(60))
+    source, cache = fresh(model, ids), model.new_cache(64)
+    model.step(cache, [200, 201, 202], 0)
+    assert cache.become(source, 50)
+    model.step(cache, [99, 98], 0)
+    assert torch.equal(rows_of(cache), rows_of(fresh(model, [*ids[:50], 99, 98])))
+    assert torch.equal(rows_of(source), rows_of(fresh(model, ids)))

@@ -77,3 +77,24 @@ def test_the_document_of_a_key() -> None:
     assert document(("file:///a", "main")) == "file:///a"
     assert document("x") == "x"
     assert document(None) is None
+
+
+def test_a_new_slot_takes_over_the_rows_that_its_sibling_has() -> None:
+    subject = Slots(RUNNER, 256, 8 * RUNNER.cache_bytes(256))
+    ids = list(range(1, 49)) * 3
+    for start in range(0, 96, RUNNER.chunk):
+        RUNNER.step(subject.acquire(("a", 0), ids), ids[start : start + RUNNER.chunk], rows=0)
+    other = subject.acquire(("a", 1), [*ids[:80], 49, 49])
+    assert other.ids == ids[:80]
+    assert subject.acquire(("a", 0), ids).ids == ids[:96]
+    stranger = subject.acquire(("b", 0), ids)
+    assert stranger.ids == []
+
+
+def test_a_closed_document_leaves_no_rows() -> None:
+    subject = slots(4)
+    RUNNER.step(subject.acquire(("a", 0), [1]), [1, 2], rows=0)
+    kept = subject.acquire(("b", 0), [1])
+    subject.forget("a")
+    assert subject.peek(("a", 0)) is None
+    assert subject.peek(("b", 0)) is kept

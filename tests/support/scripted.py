@@ -56,7 +56,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
@@ -191,6 +191,7 @@ class ScriptedBackend:
         self.prefill_tokens_per_s = prefill_tokens_per_s
         self.requests: list[GenerationRequest] = []
         self.warmed: list[GenerationRequest] = []
+        self.forgotten: list[Hashable] = []
         self.closed = False
         self.shrunk = 0
         self._script = script
@@ -215,6 +216,9 @@ class ScriptedBackend:
         return Description(
             target=self.name, quantisation="none", device="none", kv_bytes=1, smaller=self.smaller
         )
+
+    def forget(self, document: Hashable) -> None:
+        self.forgotten.append(document)
 
     def warm(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
         if self._keep:

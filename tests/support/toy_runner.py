@@ -39,6 +39,10 @@ class ToyCache:
     def truncate(self, length: int) -> None:
         del self.ids[length:]
 
+    def become(self, other: ToyCache, length: int) -> bool:
+        self.ids, self.rows[:length] = other.ids[:length], other.rows[:length]
+        return True
+
 
 class ToyRunner:
     def __init__(self, law: Law, vocabulary: int, *, max_tokens: int = 512, chunk: int = 16) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
 
@@ -66,6 +66,10 @@ class Hybrid:
         self._lookup.begin(document(request.slot), request.surroundings, request.library)
         if self._draft is not None:
             self._draft.begin(request, randomness)
+
+    def forget(self, closed: Hashable) -> None:
+        """A document is closed: its index goes."""
+        self._lookup.forget(closed)
 
     def propose(self, emitted: Sequence[int], limit: int, riding: int, cancelled: Cancelled) -> Proposal:
         if self._request.speculation == "off":

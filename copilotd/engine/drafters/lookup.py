@@ -186,3 +186,6 @@ class Lookup:
             return here
         ids, match = self._library.find([*self._tail, *written][-LONGEST:], limit)
         return Guess(ids, match, WORKSPACE) if match > here.match else here
+
+    def forget(self, document: Hashable) -> None:
+        self._documents.pop(document, None)
