@@ -143,14 +143,25 @@ def rotate(x: Tensor, rope: Rope) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """[B, heads, T, head_dim]. One query row sees every key; several start from an empty cache, causally."""
+    """[B, heads, T, head_dim]. One query row sees every key; several start from an empty cache, causally.
+
+    Blocks of queries with plain products: on a CPU half the time of the fused kernel, whose backward is slow.
+    """
     t = q.shape[2]
-    if t == 1 or t > 256:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=t > 1)
-    # on a CPU plain products take half the time of the fused kernel's backward while they fit the cache
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-    later = torch.full((t, t), -torch.inf, dtype=q.dtype).triu(1)
-    return torch.softmax(scores + later, dim=-1) @ v
+    if t == 1:
+        return F.scaled_dot_product_attention(q, k, v)
+    q = q * q.shape[-1] ** -0.5
+    later = torch.full((BLOCK, BLOCK), -torch.inf, dtype=q.dtype).triu(1)
+    rows = []
+    for start in range(0, t, BLOCK):
+        end = min(start + BLOCK, t)
+        scores = q[:, :, start:end] @ k[:, :, :end].transpose(-1, -2)
+        scores = scores + F.pad(later[: end - start, : end - start], (start, 0))
+        rows.append(torch.softmax(scores, dim=-1) @ v[:, :, :end])
+    return torch.cat(rows, dim=2)
+
+
+BLOCK = 256
 
 
 class KeysValues:
