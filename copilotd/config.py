@@ -65,13 +65,17 @@ class SessionSettings(Struct, frozen=True, kw_only=True):
     """Keys an editor may set for one session or one folder."""
 
     enabled: bool = True
+    """Whether there are completions at all."""
     languages_off: tuple[str, ...] = ()
     """Language ids that get no completion."""
     globs_off: tuple[str, ...] = ()
     """Paths, as in a .gitignore, that get no completion."""
     multiline: Literal["auto", "never", "always"] = "auto"
+    """Whether a completion may have several lines; `auto` only where a block begins."""
     comments: Literal["off", "line", "on"] = "on"
+    """Completions in comments: none, to the end of the line, or as in code."""
     max_new_tokens: Annotated[int, Meta(ge=1, le=1024)] = 128
+    """Tokens of a completion, at most."""
     max_latency_ms: Annotated[int, Meta(ge=0)] = 2000
     """What is decoded by then is answered; 0 waits for the whole."""
 

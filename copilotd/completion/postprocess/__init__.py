@@ -61,7 +61,9 @@ def apply(context: Context, text: str, off: frozenset[str] = frozenset()) -> Res
 
 def enough(context: Context, text: str) -> bool:
     """More of this text would be cut: asked after every round of decoding. Judges complete lines, and a last one that has no end."""
-    text = control.answer(text.replace("\r\n", "\n").replace("\r", "\n"))
+    if (clean := control.characters(context, text)) is not None:
+        text = clean.text
+    text = control.answer(text)
     lead = len(text) - len(text.lstrip())
     if context.scope == "line" and "\n" in text[lead:]:
         return True

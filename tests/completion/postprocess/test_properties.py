@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -120,6 +120,7 @@ def test_word_by_word_or_line_by_line_ends_in_the_same_text(context: Context, te
 
 
 @many
+@example(Context(before="", after="", language="python", scope="line"), "\ufeff\r\nif x:")
 @given(places(), says)
 def test_what_is_enough_is_all_that_would_be_shown(context: Context, text: str) -> None:
     """Stopping where `enough` says so shows no less than letting the model go on."""
