@@ -40,6 +40,7 @@ def test_drafts_come_from_other_files_and_never_from_secret_ones(tmp_path: Path)
     (root / ".gitignore").write_text("ignored.py\n")
     env = own_folder_environment(tmp_path / "home") | {
         "COPILOTD_MODEL": "embedded",
+        "COPILOTD_DRAFT": "none",
         "COPILOTD_SPECULATION": "on",
     }
     pid = 0
@@ -55,7 +56,8 @@ def test_drafts_come_from_other_files_and_never_from_secret_ones(tmp_path: Path)
             half = FAR[: FAR.index("amount")]
             editor.open(new, f"def refund(counterparty, remainder, today):\n    {half}\n")
             editor.complete(new, (1, 4 + len(half)))
-            assert status(env)["drafted"]["workspace"] > 0
+            # the engine may be at it still when a busy machine's deadline has answered
+            wait_for(env, lambda seen: seen["drafted"].get("workspace", 0) > 0)
 
             user = (root / "user.py").as_uri()
             text = "from ledger import settle\n\nsettle(\n"

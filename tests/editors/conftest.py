@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.editors import ENVIRONMENT, set_up
+from tests.support.editors import ENVIRONMENT, ROOT, cached, set_up
 from tests.support.neovim import Neovim
 from tests.support.scripted import ScriptedDaemon, own_folder_environment
+from tests.support.vscode import VSCode
 
 PATIENT = '[session]\nmax_latency_ms = 0\nmultiline = "always"\n'
 """a busy machine makes no answer late, and the whole script is shown"""
@@ -22,6 +24,20 @@ PATIENT = '[session]\nmax_latency_ms = 0\nmultiline = "always"\n'
 @pytest.fixture(scope="session")
 def neovim_binary() -> Path:
     return set_up("neovim")
+
+
+@pytest.fixture(scope="session")
+def vscode_home() -> Path:
+    return cached("vscode")
+
+
+@pytest.fixture(scope="session")
+def vsix(vscode_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packaged extension."""
+    file = tmp_path_factory.mktemp("vsix") / "copilotd.vsix"
+    line = [str(ROOT / "scripts" / "editors" / "extension"), str(file)]
+    subprocess.run(line, env=ENVIRONMENT, check=True, capture_output=True)
+    return file
 
 
 @pytest.fixture
@@ -64,5 +80,18 @@ def neovim(
 
         def start(**options: Any) -> Neovim:
             return stack.enter_context(Neovim(neovim_binary, environment, folder, **options))
+
+        yield start
+
+
+@pytest.fixture
+def vscode(
+    vscode_home: Path, vsix: Path, environment: dict[str, str], folder: Path, daemon: object
+) -> Iterator[Callable[..., VSCode]]:
+    """Starts a VS Code in the workspace, with the packaged extension."""
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> VSCode:
+            return stack.enter_context(VSCode(vscode_home, vsix, environment, folder, **options))
 
         yield start

@@ -39,7 +39,7 @@ export class Front implements vscode.Disposable {
     private readonly keys: readonly string[],
     private readonly counts: Counts,
     private readonly listener: Listener,
-    log: vscode.LogOutputChannel,
+    private readonly log: vscode.LogOutputChannel,
   ) {
     mkdirSync(folder, { recursive: true })
     this.client = new LanguageClient(
@@ -67,7 +67,8 @@ export class Front implements vscode.Disposable {
   async start(): Promise<void> {
     try {
       await this.client.start()
-    } catch {
+    } catch (error) {
+      this.log.error(error instanceof Error ? error : String(error))
       this.listener.changed(undefined, 'copilotd could not be started; see its log')
     }
   }

@@ -68,7 +68,7 @@ class Hole(Struct, frozen=True):
 
 
 def holes(documents: Sequence[Document], language: str, count: int, seed: int) -> list[Hole]:
-    """The three kinds in turn; documents by length, at most one hole in 2,000 characters."""
+    """The three kinds in turn; documents by length, at most one hole in 500 characters."""
     rng = random.Random(f"{seed} {language}")
     texts = [d for d in documents if d.language == language and len(d.text) < LARGEST]
     found: list[Hole] = []
@@ -84,7 +84,7 @@ def holes(documents: Sequence[Document], language: str, count: int, seed: int) -
             continue
         cursor = cut.end()
         truth = document.text[cursor:].partition("\n")[0].rstrip()
-        place = (document.package, document.path, cursor // 2000)
+        place = (document.package, document.path, cursor // 500)
         if len(truth) >= 3 and place not in taken:
             taken.add(place)
             found.append(Hole(document, cursor, truth, kind))
