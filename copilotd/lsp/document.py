@@ -24,7 +24,7 @@ class Edit(NamedTuple):
 
 class Document:
     def __init__(self, uri: str, language: str, version: int, content: str, encoding: Encoding) -> None:
-        self.uri = without_lone_surrogates(uri)
+        self.uri = uri
         self.language = without_lone_surrogates(language)
         self.version = version
         self.text = Text(content, encoding)

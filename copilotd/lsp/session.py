@@ -14,6 +14,7 @@ from copilotd.config import SessionSettings
 from copilotd.lsp.document import Document, Edit, Place
 from copilotd.lsp.link import Link, Request, empty
 from copilotd.lsp.text import Encoding, without_lone_surrogates
+from copilotd.lsp.uris import same_spelling
 from copilotd.version import version
 
 Trigger = Literal["automatic", "invoked"]
@@ -45,6 +46,7 @@ class Session:
         self.editor = ""
         self.encoding: Encoding = "utf-16"
         self.documents: dict[str, Document] = {}
+        """by the one spelling of their URI"""
         self.settings = settings
         self.folders: tuple[wire.Folder, ...] = ()
         self.paused = False
@@ -67,7 +69,12 @@ class Session:
 
     # ---- documents ---------------------------------------------------------------------------------------
 
+    def document(self, uri: str) -> Document | None:
+        """The open document, however its URI is spelled."""
+        return self.documents.get(same_spelling(uri))
+
     def open(self, uri: str, language: str, version: int, text: str) -> None:
+        uri = same_spelling(uri)
         if before := self.documents.get(uri):
             self._end_requests(before)
         document = self.documents[uri] = Document(uri, language, version, text, self.encoding)
@@ -75,7 +82,7 @@ class Session:
 
     def change(self, uri: str, version: int, edits: Sequence[Edit]) -> None:
         """An older version is not applied: it would undo what came after it."""
-        document = self.documents.get(uri)
+        document = self.document(uri)
         if document is None or version < document.version:
             return
         if edits:
@@ -83,12 +90,12 @@ class Session:
         self._send(document.change(version, edits) or document.opened())
 
     def close(self, uri: str) -> None:
-        if document := self.documents.pop(uri, None):
+        if document := self.documents.pop(same_spelling(uri), None):
             self._end_requests(document)
             self._send(wire.Close(document.uri))
 
     def saved(self, uri: str) -> None:
-        if document := self.documents.get(uri):
+        if document := self.document(uri):
             self._send(wire.Saved(document.uri))
 
     # ---- settings ----------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from copilotd.config import Loaded, SessionSettings
-from copilotd.lsp.folders import path_of
 from copilotd.lsp.settings import read
+from copilotd.lsp.uris import path_of, same_spelling
 from copilotd.wire import Folder
 
 
@@ -31,8 +31,9 @@ class Workspace:
         """the same for a folder's URI"""
 
     def change_folders(self, added: Sequence[str], removed: Sequence[str]) -> None:
-        kept = [uri for uri in self.uris if uri not in removed]
-        self.uris = list(dict.fromkeys([*kept, *added]))
+        gone = {same_spelling(uri) for uri in removed}
+        kept = [uri for uri in self.uris if same_spelling(uri) not in gone]
+        self.uris = list({same_spelling(uri): uri for uri in [*kept, *added]}.values())
 
     def outcome(self) -> Outcome:
         session = read([self.initial, self.configured], self._own)

@@ -1,4 +1,4 @@
-"""What the daemon gets is what stands in the editor, to the last unit (cases H01, H02, H03, H17, H18)."""
+"""What the daemon gets is what stands in the editor, to the last unit (cases H01, H02, H03, H17, H18, H21)."""
 
 from __future__ import annotations
 
@@ -156,6 +156,39 @@ def test_an_older_version_is_not_applied(window: Window) -> None:
     editor.change(URI, 7, ((0, 3), (0, 3), " two"))
     editor.change(URI, 6, ((0, 0), (0, 3), "LATE"))
     assert window.seen(editor, URI, (0, 7)) == ("one two", "")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("file:///w/My%20Proj/caf%C3%A9.py", "file:///w/My%20Proj/café.py"),
+        ("file:///w/caf%C3%A9.py", "file:///w/caf%c3%a9.py"),
+        ("file:///w/a%2Bb.py", "file:///w/a+b.py"),
+        ("file:///w/100%25.py", "file:///w/100%.py"),
+        ("file:///w/x%23y%3Fz.py", "file:///w/x#y?z.py"),
+        ("file:///w/%E5%90%8D.py", "file:///w/名.py"),
+        ("file:///c%3A/w/%5Bid%5D.py", "file:///c:/w/[id].py"),
+        ("file://localhost/w/a.py", "file:/w/a.py"),
+    ],
+)
+def test_a_file_has_many_spellings(window: Window, one: str, other: str) -> None:
+    editor = window.editor()
+    editor.open(one, "HELLO")
+    assert window.seen(editor, other, (0, 5)) == ("HELLO", "")
+    editor.change(other, 2, ((0, 5), (0, 5), " AND"))
+    assert window.seen(editor, one, (0, 9)) == ("HELLO AND", "")
+    assert len(window.daemon.documents()) == 1
+    editor.notify("textDocument/didClose", {"textDocument": {"uri": other}})
+    assert editor.complete(one, (0, 0)) == []
+
+
+def test_what_is_no_file_is_spelled_in_one_way_only(window: Window) -> None:
+    editor = window.editor()
+    cells = [f"vscode-notebook-cell:/w/n.ipynb#W{i}%3D" for i in range(2)]
+    for cell in cells:
+        editor.open(cell, f"in {cell}")
+    for cell in cells:
+        assert window.seen(editor, cell, (0, 99)) == (f"in {cell}", "")
 
 
 def test_closed_and_opened_again(window: Window) -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from copilotd.config import Loaded, SessionSettings, Settings
-from copilotd.lsp.folders import path_of
 from copilotd.lsp.settings import read, section
+from copilotd.lsp.uris import path_of
 from copilotd.lsp.workspace import Workspace
 from copilotd.wire import Folder
 
@@ -58,10 +58,22 @@ def test_a_folder_has_settings_of_its_own_only_where_they_differ() -> None:
     assert [folder.path for folder in workspace.outcome().folders] == ["/b"]
 
 
+def test_a_folder_has_many_spellings() -> None:
+    workspace = Workspace(Loaded())
+    workspace.change_folders(["file:///w/caf%C3%A9/", "file:///w/café", "file:///w/b"], [])
+    assert [folder.path for folder in workspace.outcome().folders] == ["/w/café", "/w/b"]
+    workspace.change_folders([], ["file:///w/caf%c3%a9"])
+    assert [folder.path for folder in workspace.outcome().folders] == ["/w/b"]
+
+
 @pytest.mark.parametrize(
     ("uri", "path"),
     [
         ("file:///w/a%20b", "/w/a b"),
+        ("file:///w/100%25.py", "/w/100%.py"),
+        ("file:///w/x%23y.py", "/w/x#y.py"),
+        ("file:///w/x#y?z.py", "/w/x#y?z.py"),
+        ("file:///w/%E5%90%8D.py", "/w/名.py"),
         ("file://localhost/w/", "/w"),
         ("file:///", "/"),
         ("file://server/share", None),

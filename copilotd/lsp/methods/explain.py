@@ -24,7 +24,7 @@ class Params(shapes.Params):
 
 
 def handle(ls: Front, params: Params) -> Awaitable[dict[str, Any]] | None:
-    document = ls.session.documents.get(params.uri)
+    document = ls.session.document(params.uri)
     if document is None:
         return None
     return answer(ls, ls.session.explain(document, params.position.place))

@@ -49,7 +49,7 @@ Items = list[types.InlineCompletionItem]
 
 
 def handle(ls: Front, params: Params) -> Items | Awaitable[Items]:
-    document = ls.session.documents.get(params.text_document.uri)
+    document = ls.session.document(params.text_document.uri)
     if document is None:
         return []
     context = params.context or Context()
