@@ -108,30 +108,22 @@ def report(name: str, observed: Sequence[Observations]) -> Report:
 
 
 def table(reports: Sequence[Report]) -> Table:
-    """A row a trace, the figures a person compares."""
-    shown = Table(title="copilotd replay")
-    for column in (
-        "trace",
-        "requests",
-        "answered",
-        "empty",
-        "cancelled",
-        "stale",
-        "errors",
-        "ghost ms p50/p95",
-    ):
-        shown.add_column(column, justify="left" if column == "trace" else "right")
-    for column in ("seen ≤ 100 ms", "characters right", "tokens/step", "acceptance"):
-        shown.add_column(column, justify="right")
+    """A row a trace, the figures a person compares; acceptance by source below."""
+    overall = reports[-1]
+    acceptance = ", ".join(f"{source} {share:.0%}" for source, share in overall.acceptance.items())
+    shown = Table(title="copilotd replay", caption=f"accepted of drafted: {acceptance or 'nothing drafted'}")
+    shown.add_column("trace", overflow="ellipsis", no_wrap=True, max_width=24)
+    for column in ("answered", "stale\nerrors", "ghost ms\np50 p95", "≤ 100\nms", "right", "tokens\n/step"):
+        shown.add_column(column, justify="right", no_wrap=True)
     for one in reports:
         shown.add_row(
             one.name,
-            *(str(n) for n in (one.requests, one.answered, one.empty, one.cancelled, one.stale, one.errors)),
-            f"{_number(one.ghost_ms.p50)} / {_number(one.ghost_ms.p95)}",
+            f"{one.answered}/{one.requests}",
+            f"{one.stale} {one.errors}",
+            f"{_number(one.ghost_ms.p50)} {_number(one.ghost_ms.p95)}",
             f"{one.visible_share['100']:.0%}",
             "–" if one.exact_chars_share is None else f"{one.exact_chars_share:.0%}",
             "–" if one.tokens_per_step is None else f"{one.tokens_per_step:.2f}",
-            " ".join(f"{source} {share:.0%}" for source, share in one.acceptance.items()) or "–",
         )
     return shown
 
