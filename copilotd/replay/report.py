@@ -112,7 +112,7 @@ def table(reports: Sequence[Report]) -> Table:
     overall = reports[-1]
     acceptance = ", ".join(f"{source} {share:.0%}" for source, share in overall.acceptance.items())
     shown = Table(title="copilotd replay", caption=f"accepted of drafted: {acceptance or 'nothing drafted'}")
-    shown.add_column("trace", overflow="ellipsis", no_wrap=True, max_width=24)
+    shown.add_column("trace", overflow="ellipsis", no_wrap=True, max_width=20)
     for column in ("answered", "stale\nerrors", "ghost ms\np50 p95", "≤ 100\nms", "right", "tokens\n/step"):
         shown.add_column(column, justify="right", no_wrap=True)
     for one in reports:
