@@ -10,7 +10,10 @@ from pathspec import GitIgnoreSpec
 _NAMES = """
 .env
 .env.*
+.env-*
+.env_*
 *.env
+*.env.local
 .envrc
 .dev.vars
 .flaskenv
@@ -20,10 +23,10 @@ _NAMES = """
 .git/
 .ssh/
 .gnupg/
-.aws/credentials
-.docker/config.json
+**/.docker/config.json
 .dockercfg
-.kube/config
+**/.kube/config
+**/gh/hosts.yml
 kubeconfig
 .netrc
 _netrc
@@ -57,8 +60,12 @@ id_ed25519*
 *.ovpn
 *.ppk
 credentials
+!credentials/
 credentials.json
+credentials.toml
 credentials.y*ml
+application_default_credentials.json
+*.tfrc.json
 client_secret*.json
 service-account*.json
 service_account*.json

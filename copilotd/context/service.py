@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from copilotd.context.index import IndexWriter
 from copilotd.context.messages import (
     Ask,
@@ -47,8 +49,10 @@ class Session:
 
     def __init__(self, owner: int) -> None:
         self.owner = owner
-        self.folders: tuple[str, ...] = ()
+        self.roots: dict[str, Root] = {}
+        """by the folder's path as the editor has it"""
         self.texts: dict[str, str] = {}
+        """by real path; "\\n" line ends"""
         self.numbers: dict[str, int | None] = {}
         self.edits = Edits()
 
@@ -93,64 +97,78 @@ class Service:
     def _folders(self, message: Folders) -> None:
         session = self._session(message.client)
         for path in message.paths:
-            if path not in session.folders:
-                self._tree.use(path)
-        for path in session.folders:
-            if path not in message.paths:
-                self._tree.release(path)
-        session.folders = message.paths
-        if not message.paths and not session.texts:
-            del self._sessions[message.client]
-            self._seen.pop(message.client, None)
+            if path not in session.roots and (root := self._tree.use(path)) is not None:
+                session.roots[path] = root
+        for path in session.roots.keys() - set(message.paths):
+            self._tree.release(session.roots.pop(path))
+        self._end_if_empty(message.client, session)
 
     def _buffer(self, message: Buffer) -> None:
-        session = self._session(message.client)
-        number = session.numbers.pop(message.path, None)
+        session, path = self._session(message.client), _real(message.path)
+        number = session.numbers.pop(path, None)
         if number is not None:
             self._writer.remove(number)
-        before = session.texts.pop(message.path, None)
-        if message.text is None:
-            self._places.remove(_buffer_key(session, message.path))
-            if not session.folders and not session.texts:
-                del self._sessions[message.client]
-                self._seen.pop(message.client, None)
-            return
-        if self._secret(message.path, message.text):
+        before = session.texts.pop(path, None)
+        self._places.remove(_buffer_key(session, path))
+        text = None if message.text is None else message.text.replace("\r\n", "\n").replace("\r", "\n")
+        if text is None or self._kept_out(session, path, text):
+            self._end_if_empty(message.client, session)
             return
         if before is not None:
-            session.edits.changed(message.path, before, message.text)
-        session.texts[message.path] = message.text
-        ids = self._encode(message.text)
-        number = self._writer.add(ids, language_of(message.path), 0, session.owner)
+            session.edits.changed(path, before, text)
+        session.texts[path] = text
+        ids = self._encode(text)
+        number = self._writer.add(ids, language_of(path), 0, session.owner)
         if number is None and self._writer.crowded:
             self._moved(self._tree.compact())
-            number = self._writer.add(ids, language_of(message.path), 0, session.owner)
-        session.numbers[message.path] = number
-        self._places.add(_buffer_key(session, message.path), message.text)
+            number = self._writer.add(ids, language_of(path), 0, session.owner)
+        session.numbers[path] = number
+        self._places.add(_buffer_key(session, path), text)
 
-    def _secret(self, path: str, text: str) -> bool:
+    def _kept_out(self, session: Session, path: str, text: str) -> bool:
+        """Secret, or ignored in every folder of the session that holds it: no context for anything."""
         relative = path.lstrip("/")
-        return self._secrets.named(relative) or self._secrets.marked(relative, text)
+        if self._secrets.named(relative) or self._secrets.marked(relative, text):
+            return True
+        walks = [root.walk for root in session.roots.values() if Path(path).is_relative_to(root.walk.root)]
+        return bool(walks) and all(walk.ignores(path) for walk in walks)
+
+    def _end_if_empty(self, client: str, session: Session) -> None:
+        if not session.roots and not session.texts:
+            del self._sessions[client]
+            self._seen.pop(client, None)
 
     def _snippets(self, ask: Ask) -> tuple[Snippet, ...]:
         session = self._sessions.get(ask.client)
         if session is None:
             return ()
         return choose(
-            ask, self._places, session.edits, lambda path: self._readable(session, path), self._relative
+            replace(ask, path=_real(ask.path)),
+            self._places,
+            session.edits,
+            lambda path: self._visible(session, path),
+            lambda path: self._readable(session, path),
+            self._relative,
         )
 
-    def _readable(self, session: Session, path: str) -> str | None:
+    def _visible(self, session: Session, path: str) -> bool:
         owner, _, name = path.rpartition("\0")
         if owner:
-            return session.texts.get(name) if owner == str(session.owner) else None
-        file = self._tree.files.get(path)
-        if file is None or file.number is None or path in session.texts:
+            return owner == str(session.owner)
+        return name not in session.texts and self._root(session, name) is not None
+
+    def _root(self, session: Session, path: str) -> Root | None:
+        return next((root for root in session.roots.values() if root.holds(path)), None)
+
+    def _readable(self, session: Session, path: str) -> str | None:
+        """The text of a buffer, or of the file where there is none."""
+        name = path.rpartition("\0")[2]
+        if name in session.texts:
+            return session.texts[name]
+        file, root = self._tree.files.get(name), self._root(session, name)
+        if file is None or file.number is None or root is None:
             return None
-        mine = {str(Path(folder).resolve()) for folder in session.folders}
-        if not any(real in mine and path.startswith(real + os.sep) for real in self._tree.roots):
-            return None
-        return self._tree.roots[file.root].walk.read(file.found)[0]
+        return root.walk.read(file.found)[0]
 
     def _relative(self, path: str) -> str:
         name = path.rpartition("\0")[2]
@@ -184,7 +202,7 @@ class Service:
         for client, session in self._sessions.items():
             visible = Visible(
                 client,
-                sum({1 << root.bit for root in self._roots(session)}),
+                sum({1 << root.bit for root in session.roots.values()}),
                 session.owner,
                 tuple(
                     file.number
@@ -207,10 +225,6 @@ class Service:
             if now != self._said:
                 self._said = now
                 self.outbox.append(now)
-
-    def _roots(self, session: Session) -> list[Root]:
-        reals = (str(Path(folder).resolve()) for folder in session.folders)
-        return [self._tree.roots[real] for real in reals if real in self._tree.roots]
 
     def _indexed(self, file: File, text: str) -> None:
         self._places.add(file.found.path, text)
@@ -252,6 +266,11 @@ class Service:
             for folder in root.folders:
                 self._watcher.watch(folder)
         self.outbox.append(_limit(error))
+
+
+def _real(path: str) -> str:
+    """What a file is called in the tree; a document without a file keeps its URI."""
+    return os.path.realpath(path) if path.startswith("/") else path
 
 
 def _buffer_key(session: Session, path: str) -> str:

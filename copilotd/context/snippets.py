@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict, deque
 from collections.abc import Callable
 
@@ -13,6 +14,9 @@ from copilotd.context.tree import language_of
 MAX_SNIPPETS = 6
 MAX_CANDIDATES = 3
 """A name defined in more places says little about which one is meant."""
+
+UNREADABLE = re.compile("[\0\ufeff\ufffd]")
+"""What stands there was read in a wrong encoding, or is no text."""
 
 MAX_EDITS = 16
 MAX_EDIT_LINES = 12
@@ -63,42 +67,64 @@ class Edits:
         if region.strip():
             self._recent.appendleft((path, top, region))
 
-    def others(self, path: str) -> list[tuple[str, int, str]]:
-        return [edit for edit in self._recent if edit[0] != path]
+    def others(self, path: str) -> list[tuple[str, str]]:
+        """Path and text of those in other files."""
+        return [(one, text) for one, _, text in self._recent if one != path]
 
 
 def choose(
     ask: Ask,
     places: Places,
     edits: Edits,
+    visible: Callable[[str], bool],
     readable: Callable[[str], str | None],
     relative: Callable[[str], str],
 ) -> tuple[Snippet, ...]:
     """At most six, in a stable order: by path and line, so that the prompt's first part stays the same.
 
-    `readable` gives a file's text if the session may see it. Nothing is chosen where nothing scores.
+    `visible` says whether the session may see a file, or a buffer among the places; `readable` gives its
+    text, if it still can. Nothing is chosen where nothing scores, and no line twice.
     """
-    chosen: dict[tuple[str, int], Snippet] = {}
+    chosen: list[tuple[str, Snippet]] = []
     language = language_of(ask.path)
-    for path, line, text in edits.others(ask.path)[:2]:
-        if text not in ask.known:
-            chosen[path, line] = Snippet(relative(path), line, text, "recent edit")
+
+    def offer(path: str, line: int, text: str, reason: str) -> None:
+        """Unless it says nothing new; of two that share lines the longer one stays."""
+        if not text or text in ask.known or UNREADABLE.search(text):
+            return
+        file, new = _file(path), Snippet(relative(path), line, text, reason)
+        shared = [old for old in chosen if old[0] == file and _lines(old[1]) & _lines(new)]
+        if all(len(_lines(old)) < len(_lines(new)) for _, old in shared):
+            chosen[:] = [old for old in chosen if old not in shared] + [(file, new)]
+
+    for path, text in edits.others(ask.path)[:2]:
+        whole = readable(path)
+        if whole is not None and (at := whole.find(text)) >= 0:  # else undone, or thrown away with its buffer
+            offer(path, whole.count("\n", 0, at), text, "recent edit")
     for name in ask.names:
         if len(chosen) >= MAX_SNIPPETS:
             break
-        candidates = [(path, offset) for path, offset in places.of(name) if path != ask.path]
-        near = sorted(candidates, key=lambda place: _distance(ask.path, place[0], language))[:MAX_CANDIDATES]
+        candidates = [
+            (path, offset) for path, offset in places.of(name) if _file(path) != ask.path and visible(path)
+        ]
+        near = sorted(candidates, key=lambda place: _distance(ask.path, _file(place[0]), language))[
+            :MAX_CANDIDATES
+        ]
         if not near or len(candidates) > 4 * MAX_CANDIDATES:
             continue
         path, offset = near[0]
         whole = readable(path)
-        if whole is None:
-            continue
-        text = snippet(whole, offset)
-        line = whole.count("\n", 0, offset)
-        if text and text not in ask.known and (path, line) not in chosen:
-            chosen[path, line] = Snippet(relative(path), line, text, "definition")
-    return tuple(chosen[place] for place in sorted(chosen))
+        if whole is not None:
+            offer(path, whole.count("\n", 0, offset), snippet(whole, offset), "definition")
+    return tuple(one for _, one in sorted(chosen, key=lambda each: (each[0], each[1].line)))
+
+
+def _file(place: str) -> str:
+    return place.rpartition("\0")[2]
+
+
+def _lines(one: Snippet) -> set[int]:
+    return set(range(one.line, one.line + one.text.count("\n") + 1))
 
 
 def _distance(one: str, other: str, language: int) -> tuple[bool, int, str]:

@@ -43,7 +43,6 @@ class Folder(Struct):
 
 class File(Struct):
     found: Found
-    root: str
     number: int | None
     """in the index; None: not there, `skip` says why"""
     skip: Skip | None = None
@@ -54,6 +53,11 @@ class Root(Struct):
     bit: int
     users: int = 0
     folders: dict[str, Folder] = field(default_factory=dict)
+
+    def holds(self, path: str) -> bool:
+        """Whether its walk has found the file."""
+        folder = self.folders.get(os.path.dirname(path))
+        return folder is not None and path in folder.files
 
 
 class Tree:
@@ -100,14 +104,11 @@ class Tree:
         root.users += 1
         return root
 
-    def release(self, path: str) -> None:
+    def release(self, root: Root) -> None:
         """A session has it no longer; the last one takes the files along that no other folder holds."""
-        real = str(Path(path).resolve())
-        root = self.roots.get(real)
-        if root is None:
-            return
         root.users -= 1
         if root.users == 0:
+            real = str(root.walk.root)
             self._drop_folder(root, real)
             del self.roots[real]
 
@@ -180,7 +181,7 @@ class Tree:
         text, skip = root.walk.read(found)
         if old is not None:
             self._take_out(old)
-        file = self.files[found.path] = File(found, real, None, skip)
+        file = self.files[found.path] = File(found, None, skip)
         if text is not None:
             file.number = self._put(found, self._encode(text))
             if file.number is None:
@@ -204,12 +205,7 @@ class Tree:
         return moved
 
     def _roots_of(self, path: str) -> int:
-        bits = 0
-        for root in self.roots.values():
-            folder = root.folders.get(os.path.dirname(path))
-            if folder is not None and path in folder.files:
-                bits |= 1 << root.bit
-        return bits
+        return sum(1 << root.bit for root in self.roots.values() if root.holds(path))
 
     def _forget(self, root: Root, path: str) -> None:
         """The file is no longer below this root; another may still hold it."""

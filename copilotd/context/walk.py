@@ -18,7 +18,7 @@ MAX_BYTES = 1 << 20
 """A larger file is data, not source."""
 
 Skip: TypeAlias = Literal[
-    "binary", "encoding", "ignored", "large", "link", "secret", "special", "unreadable", "full"
+    "binary", "encoding", "ignored", "large", "link", "name", "secret", "special", "unreadable", "full"
 ]
 
 
@@ -75,6 +75,8 @@ class Walk:
 
     def _entry(self, entry: os.DirEntry[str], ignore: Ignore) -> Found | Literal["enter"] | Skip:
         try:
+            if not _is_utf8(entry.name):
+                return "name"
             if entry.is_symlink():  # its target, if inside, is walked where it stands
                 return "link"
             status = entry.stat(follow_symlinks=False)
@@ -94,6 +96,17 @@ class Walk:
             return "large"
         return Found(entry.path, relative, status.st_size, status.st_mtime_ns)
 
+    def ignores(self, path: str) -> bool:
+        """Whether the ignore rules keep out a file below the root, wherever above it they stand."""
+        ignore, folder = Ignore.root(self.root), self.root
+        *above, _ = Path(path).relative_to(self.root).parts
+        for name in above:
+            folder /= name
+            if name in ALWAYS or ignore.ignored(str(folder), folder=True):
+                return True
+            ignore = ignore.enter(folder)
+        return ignore.ignored(path, folder=False)
+
     def read(self, found: Found) -> tuple[str, None] | tuple[None, Skip]:
         """The file's text with "\\n" line ends, or why it is not to be had: no UTF-8 text, a secret in it."""
         try:
@@ -110,6 +123,15 @@ class Walk:
         if self._secrets.marked(found.relative, text):
             return None, "secret"
         return text.replace("\r\n", "\n").replace("\r", "\n"), None
+
+
+def _is_utf8(name: str) -> bool:
+    """Python gives other bytes as lone surrogates, which no message can carry."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _open_regular(path: str, flags: int) -> int:

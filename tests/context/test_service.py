@@ -23,6 +23,7 @@ from copilotd.context.messages import (
     ToContext,
     Visible,
     Warned,
+    encode,
 )
 from copilotd.context.service import Service
 
@@ -115,6 +116,138 @@ def test_h31_a_buffer_wins_over_the_disk_and_nested_roots_hold_a_file_once(
     assert bench.goes_on("one", "def ", 8) == "old_name"
     bench.say(Folders("one", ()))
     assert bench.progress.files == 0
+
+
+def test_a_name_that_stands_in_the_buffer_and_on_disk_is_shown_as_the_buffer_has_it(
+    bench: Bench, tmp_path: Path
+) -> None:
+    root = fill(tmp_path / "w", {"util.py": "def tool(): return 1\n", "app.py": "import util\n"})
+    bench.say(Folders("one", (str(root),)))
+    bench.say(Buffer("one", str(root / "util.py"), "python", "\n\ndef tool(a):\r\n    return a\r\n"))
+    bench.say(Ask("one", str(root / "app.py"), "python", ("tool",), ""))
+    assert [(s.path, s.line, s.text) for s in bench.snippets] == [
+        ("util.py", 2, "def tool(a):\n    return a")
+    ]
+
+
+def test_no_line_is_shown_twice(bench: Bench, tmp_path: Path) -> None:
+    """An edit within a definition, a method within its class."""
+    root = fill(tmp_path / "w", {"util.py": "", "app.py": "", "shape.py": ""})
+    whole = "class Shape:\n    def area(self):\n        return 1\n"
+    bench.say(Folders("one", (str(root),)), Buffer("one", str(root / "util.py"), "python", "def tool(a):\n"))
+    bench.say(Buffer("one", str(root / "util.py"), "python", "def tool(a, b):\n    return a\n"))
+    bench.say(Buffer("one", str(root / "shape.py"), "python", whole))
+    bench.say(Ask("one", str(root / "app.py"), "python", ("area", "Shape", "tool"), ""))
+    shown = "\n".join(snippet.text for snippet in bench.snippets)
+    for line in ("def tool(a, b)", "class Shape", "def area", "return 1"):
+        assert shown.count(line) == 1, line
+
+
+def test_edits_that_were_undone_or_thrown_away_are_not_shown(bench: Bench, tmp_path: Path) -> None:
+    root = fill(tmp_path / "w", {"util.py": "x = 1\n"})
+    util = str(root / "util.py")
+    ask = Ask("one", str(root / "app.py"), "python", ("unknown",), "")
+    bench.say(Folders("one", (str(root),)), Buffer("one", util, "python", "x = 1\n"))
+    bench.say(Buffer("one", util, "python", "x = 1\nnever_saved = 2\n"), ask)
+    assert [snippet.text for snippet in bench.snippets] == ["never_saved = 2"]
+    bench.say(Buffer("one", util), ask)
+    assert bench.snippets == ()
+    (root / "util.py").write_text("x = 1\nnever_saved = 2\n")
+    bench.wait(lambda: bench.goes_on("one", "never_saved = ") == "2\n")
+    bench.say(ask)
+    assert [snippet.text for snippet in bench.snippets] == ["never_saved = 2"]
+
+
+def test_a_buffer_that_becomes_secret_leaves_nothing(bench: Bench, tmp_path: Path) -> None:
+    path = str(tmp_path / "notes.py")
+    ask = Ask("one", str(tmp_path / "app.py"), "python", ("helper",), "")
+    bench.say(Folders("one", (str(tmp_path),)), Buffer("one", path, "python", "def helper():\n    pass\n"))
+    bench.say(Buffer("one", path, "python", "def helper():\n    value = 1\n"), ask)
+    assert bench.snippets
+    key = "-----BEGIN PRIVATE KEY-----"
+    bench.say(Buffer("one", path, "python", f"def helper():\n    value = 1\n{key}\n"), ask)
+    assert bench.snippets == ()
+    assert bench.goes_on("one", "def helper():\n") is None
+
+
+def test_a_file_reached_through_a_link_is_one_file(bench: Bench, tmp_path: Path) -> None:
+    root = fill(tmp_path / "real", {"util.py": "def old_name(): return 1\n", "app.py": "def mine(): pass\n"})
+    link = tmp_path / "link"
+    link.symlink_to(root)
+    bench.say(Folders("one", (str(link),)))
+    bench.say(Buffer("one", str(link / "util.py"), "python", "def new_name(): return 1\n"))
+    assert bench.goes_on("one", "def ", 8) == "new_name"
+    assert bench.goes_on("one", "def old_") is None
+    bench.say(Ask("one", str(link / "app.py"), "python", ("old_name", "new_name", "mine"), ""))
+    assert [snippet.text for snippet in bench.snippets] == ["def new_name(): return 1"]
+
+
+def test_a_file_outlives_the_folder_that_it_was_first_found_in(bench: Bench, tmp_path: Path) -> None:
+    root = fill(tmp_path / "w", {"lib/util.py": "def tool(): return 1\n"})
+    bench.say(Folders("one", (str(root / "lib"),)))
+    bench.say(Folders("one", (str(root / "lib"), str(root))))
+    bench.say(Folders("one", (str(root),)))
+    bench.say(Ask("one", str(root / "app.py"), "python", ("tool",), ""))
+    assert [snippet.text for snippet in bench.snippets] == ["def tool(): return 1"]
+
+
+def test_a_folder_named_twice_or_absent_at_first_is_let_go_like_any_other(
+    bench: Bench, tmp_path: Path
+) -> None:
+    root = fill(tmp_path / "w", {"a.py": "value = 1\n"})
+    late = str(tmp_path / "late")
+    bench.say(Folders("one", (str(root), str(root), late)))
+    fill(tmp_path / "late", {"b.py": "other = 2\n"})
+    bench.say(Folders("two", (late,)))
+    bench.say(Folders("one", (str(root),)), Folders("one", ()))
+    assert bench.goes_on("two", "other = ") == "2\n"
+    assert bench.progress.files == 1
+
+
+def test_without_folders_only_buffers_are_seen(bench: Bench, tmp_path: Path) -> None:
+    fill(tmp_path, {"util.py": "def on_disk(): return 1\n"})
+    bench.say(Folders("one", ()), Buffer("one", str(tmp_path / "b.py"), "python", "def in_buffer(): pass\n"))
+    bench.say(Ask("one", str(tmp_path / "app.py"), "python", ("on_disk", "in_buffer"), ""))
+    assert [snippet.text for snippet in bench.snippets] == ["def in_buffer(): pass"]
+    assert bench.progress.files == 0
+
+
+def test_an_ignored_file_is_no_context_while_it_is_open(bench: Bench, tmp_path: Path) -> None:
+    files = {".gitignore": "ignored/\n*.local.py\n", "ignored/a.py": "", "x.local.py": "", "x.py": ""}
+    root = fill(tmp_path / "w", files)
+    bench.say(Folders("one", (str(root),)))
+    for path in ("ignored/deep/a.py", "x.local.py", "node_modules/m/index.js"):
+        bench.say(Buffer("one", str(root / path), "python", "def canary(): return 1\n"))
+        assert bench.goes_on("one", "def can") is None, path
+    bench.say(Ask("one", str(root / "app.py"), "python", ("canary",), ""))
+    assert bench.snippets == ()
+    bench.say(Buffer("one", str(root / "x.py"), "python", "def seen(): return 1\n"))
+    assert bench.goes_on("one", "def se") == "en(): return"
+
+
+@pytest.mark.parametrize("odd", ["\0", "\ufeff", "\ufffd"])
+def test_h25_text_read_in_a_wrong_encoding_is_not_shown(bench: Bench, tmp_path: Path, odd: str) -> None:
+    root = fill(tmp_path / "w", {"a.py": f"def caf{odd}(): pass\n\n\ndef plain():\n    return '{odd}'\n"})
+    bench.say(Folders("one", (str(root),)))
+    bench.say(Buffer("one", str(root / "b.py"), "python", f"def other():\n    return '{odd}'\n"))
+    bench.say(Ask("one", str(root / "app.py"), "python", ("plain", "other"), ""))
+    assert bench.snippets == ()
+
+
+def test_h25_names_that_no_message_can_carry(bench: Bench, tmp_path: Path) -> None:
+    root = fill(tmp_path / "w", {"good.py": "def good(): return 1\n"})
+    for name in (b"caf\xe9.py", b"d\xff"):
+        path = os.fsencode(root) + b"/" + name
+        if name.endswith(b".py"):
+            Path(os.fsdecode(path)).write_text("def odd(): return 1\n")
+        else:
+            fill(Path(os.fsdecode(path)), {"a.py": "def odd(): return 1\n"})
+    bench.say(Folders("one", (str(root),)))
+    assert (bench.progress.files, bench.progress.skipped) == (1, {"name": 2})
+    bench.service.handle(Ask("one", str(root / "app.py"), "python", ("odd", "good"), ""))
+    assert [encode(message) for message in bench.service.outbox]
+    bench.settle()
+    assert [snippet.text for snippet in bench.snippets] == ["def good(): return 1"]
 
 
 def test_sessions_do_not_see_each_other(bench: Bench, tmp_path: Path) -> None:

@@ -68,6 +68,28 @@ def test_h22_secret_files_are_never_read(tmp_path: Path) -> None:
     assert skipped["ignored"] == 2  # .git and ignored/
 
 
+@pytest.mark.parametrize(
+    ("path", "secret"),
+    [
+        ("home/me/.kube/config", True),
+        ("dotfiles/.docker/config.json", True),
+        (".cargo/credentials.toml", True),
+        (".config/gh/hosts.yml", True),
+        ("deploy/.env-production", True),
+        ("deploy/prod.env.local", True),
+        (".aws/credentials", True),
+        (".terraform.d/credentials.tfrc.json", True),
+        ("src/credentials/store.py", False),
+        ("src/environment.ts", False),
+        ("config.json", False),
+        ("keys/id_ed25519.pub", False),
+        ("vite-env.d.ts", False),
+    ],
+)
+def test_h22_names_of_secret_files(path: str, secret: bool) -> None:
+    assert Secrets().named(path) is secret
+
+
 def test_a_setting_allows_what_the_rule_refuses(tmp_path: Path) -> None:
     root = fill(tmp_path / "w", {"fixtures/test.pem": PEM, "other.pem": PEM})
     assert set(texts(Walk(root, Secrets(allowed=["fixtures/*.pem"])))[0]) == {"fixtures/test.pem"}
