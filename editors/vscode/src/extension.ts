@@ -24,6 +24,8 @@ class Extension implements Listener, vscode.Disposable {
   private front: Front | undefined
   private status: ServerStatus | undefined
   private problem: string | undefined
+  /** what was typed into while nothing could answer */
+  private waiting: vscode.TextDocument | undefined
 
   constructor(private readonly context: vscode.ExtensionContext) {
     this.counts = new Counts(context.globalState.get<Numbers>(COUNTS))
@@ -41,6 +43,9 @@ class Extension implements Listener, vscode.Disposable {
       vscode.workspace.onDidChangeConfiguration((change) => {
         if (change.affectsConfiguration('copilotd.path')) void this.begin()
         this.show()
+      }),
+      vscode.workspace.onDidChangeTextDocument(({ document }) => {
+        if (this.status?.state !== 'ready') this.waiting = document
       }),
       vscode.extensions.onDidChange(() => {
         this.show()
@@ -82,6 +87,7 @@ class Extension implements Listener, vscode.Disposable {
     void vscode.commands.executeCommand('setContext', 'copilotd.running', status !== undefined)
     void vscode.commands.executeCommand('setContext', 'copilotd.paused', status?.paused === true)
     this.show()
+    if (status?.state === 'ready') this.answerWaiting()
   }
 
   counted(): void {
@@ -95,6 +101,13 @@ class Extension implements Listener, vscode.Disposable {
 
   async stop(): Promise<void> {
     await this.front?.stop()
+  }
+
+  private answerWaiting(): void {
+    const document = this.waiting
+    this.waiting = undefined
+    if (document === undefined || document !== vscode.window.activeTextEditor?.document) return
+    void vscode.commands.executeCommand('editor.action.inlineSuggest.trigger')
   }
 
   private show(): void {

@@ -1,6 +1,7 @@
 /** The language server of this window: `copilotd --stdio`, started, watched and asked. */
 import { execFile } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
+import { setTimeout } from 'node:timers/promises'
 import { promisify } from 'node:util'
 
 import * as vscode from 'vscode'
@@ -13,6 +14,8 @@ import type { ServerStatus } from './status.ts'
 
 const DOCUMENTS = ['file', 'untitled', 'vscode-notebook-cell']
 const KEPT_AFTER_MS = 30_000
+/** Before a front that could not be started is tried again. */
+const PAUSES_MS = [1_000, 5_000, 15_000]
 /** A front that ends more often than this in so many minutes is not started again by itself. */
 const ENDS = 5
 const MINUTES = 3
@@ -27,10 +30,20 @@ export interface Listener {
   counted(): void
 }
 
+/** Says nothing of its own troubles but in the log: a person who types is not to be stopped by a popup. */
+class Client extends LanguageClient {
+  override error(message: string, data?: unknown): void {
+    super.error(message, data, false)
+  }
+}
+
 export class Front implements vscode.Disposable {
   private readonly client: LanguageClient
   private readonly ends: number[] = []
   private items = new Map<string, Item>()
+  private started = false
+  private disposed = false
+  private status: ServerStatus | undefined
 
   constructor(
     private readonly program: string,
@@ -39,10 +52,10 @@ export class Front implements vscode.Disposable {
     private readonly keys: readonly string[],
     private readonly counts: Counts,
     private readonly listener: Listener,
-    private readonly log: vscode.LogOutputChannel,
+    log: vscode.LogOutputChannel,
   ) {
     mkdirSync(folder, { recursive: true })
-    this.client = new LanguageClient(
+    this.client = new Client(
       'copilotd',
       'copilotd',
       { command: program, args: ['--stdio'], options: { cwd: folder } },
@@ -60,17 +73,25 @@ export class Front implements vscode.Disposable {
       },
     )
     this.client.onNotification('copilotd/didChangeStatus', (status: ServerStatus) => {
-      listener.changed(status)
+      this.status = status
+      if (this.started) listener.changed(status)
     })
   }
 
   async start(): Promise<void> {
-    try {
-      await this.client.start()
-    } catch (error) {
-      this.log.error(error instanceof Error ? error : String(error))
-      this.listener.changed(undefined, 'copilotd could not be started; see its log')
+    for (const pause of [...PAUSES_MS, undefined]) {
+      try {
+        await this.client.start()
+        // not before: only now can VS Code ask for completions
+        this.started = true
+        if (this.status !== undefined) this.listener.changed(this.status)
+        return
+      } catch {
+        if (this.disposed) return
+        if (pause !== undefined) await setTimeout(pause)
+      }
     }
+    this.listener.changed(undefined, 'copilotd could not be started; see its log')
   }
 
   /** Have the settings read again. */
@@ -95,6 +116,7 @@ export class Front implements vscode.Disposable {
   }
 
   dispose(): void {
+    this.disposed = true
     void this.stop().then(() => this.client.dispose())
   }
 
@@ -159,11 +181,11 @@ export class Front implements vscode.Disposable {
     this.counts.accepted += 1
     this.listener.counted()
     const text = item.text.trim()
-    setTimeout(() => {
+    void setTimeout(KEPT_AFTER_MS).then(() => {
       if (item.document.isClosed || !item.document.getText().replaceAll('\r\n', '\n').includes(text)) return
       this.counts.kept += 1
       this.listener.counted()
-    }, KEPT_AFTER_MS)
+    })
   }
 }
 
