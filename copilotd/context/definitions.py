@@ -35,6 +35,7 @@ _NO_NAMES = frozenset(
     "if for while switch catch return else do try with match when new function and or not in".split()
 )
 _MAX_LINES = 12
+_MAX_LINE = 400
 
 
 def definitions(text: str) -> Iterator[tuple[str, int]]:
@@ -43,6 +44,13 @@ def definitions(text: str) -> Iterator[tuple[str, int]]:
         name = next(group for group in found.groups() if group is not None)
         if name not in _NO_NAMES:
             yield name, found.start()
+
+
+def outline(text: str) -> str:
+    """The first lines of the outermost definitions, at most twelve."""
+    lines = [text[offset : offset + _MAX_LINE].partition("\n")[0].rstrip() for _, offset in definitions(text)]
+    depth = min((len(line) - len(line.lstrip()) for line in lines), default=0)
+    return "\n".join([line for line in lines if len(line) - len(line.lstrip()) == depth][:_MAX_LINES])
 
 
 def snippet(text: str, offset: int) -> str:

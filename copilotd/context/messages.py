@@ -71,7 +71,7 @@ class Snippet(Struct, frozen=True):
     """of its first line, from 0"""
     text: str
     reason: str
-    """definition, recent edit"""
+    """definition, outline, recent edit"""
 
 
 class Snippets(Struct, tag="snippets", frozen=True):

@@ -57,6 +57,37 @@ class Session:
         self.edits = Edits()
 
 
+class _Sight:
+    """What a session sees of the places: its own buffers, and its folders' files that are not open."""
+
+    def __init__(self, session: Session, tree: Tree) -> None:
+        self._session, self._tree = session, tree
+
+    def visible(self, path: str) -> bool:
+        owner, _, name = path.rpartition("\0")
+        if owner:
+            return owner == str(self._session.owner)
+        return name not in self._session.texts and self._root(name) is not None
+
+    def readable(self, path: str) -> str | None:
+        """The text of a buffer, or of the file where there is none."""
+        name = path.rpartition("\0")[2]
+        if name in self._session.texts:
+            return self._session.texts[name]
+        file, root = self._tree.files.get(name), self._root(name)
+        if file is None or file.number is None or root is None:
+            return None
+        return root.walk.read(file.found)[0]
+
+    def relative(self, path: str) -> str:
+        name = path.rpartition("\0")[2]
+        file = self._tree.files.get(name)
+        return file.found.relative if file is not None else os.path.basename(name)
+
+    def _root(self, path: str) -> Root | None:
+        return next((root for root in self._session.roots.values() if root.holds(path)), None)
+
+
 class Service:
     """Takes messages, does one step of work, says what is new; owned by the process's one loop."""
 
@@ -143,37 +174,8 @@ class Service:
         if session is None:
             return ()
         return choose(
-            replace(ask, path=_real(ask.path)),
-            self._places,
-            session.edits,
-            lambda path: self._visible(session, path),
-            lambda path: self._readable(session, path),
-            self._relative,
+            replace(ask, path=_real(ask.path)), self._places, session.edits, _Sight(session, self._tree)
         )
-
-    def _visible(self, session: Session, path: str) -> bool:
-        owner, _, name = path.rpartition("\0")
-        if owner:
-            return owner == str(session.owner)
-        return name not in session.texts and self._root(session, name) is not None
-
-    def _root(self, session: Session, path: str) -> Root | None:
-        return next((root for root in session.roots.values() if root.holds(path)), None)
-
-    def _readable(self, session: Session, path: str) -> str | None:
-        """The text of a buffer, or of the file where there is none."""
-        name = path.rpartition("\0")[2]
-        if name in session.texts:
-            return session.texts[name]
-        file, root = self._tree.files.get(name), self._root(session, name)
-        if file is None or file.number is None or root is None:
-            return None
-        return root.walk.read(file.found)[0]
-
-    def _relative(self, path: str) -> str:
-        name = path.rpartition("\0")[2]
-        file = self._tree.files.get(name)
-        return file.found.relative if file is not None else os.path.basename(name)
 
     # ---- work --------------------------------------------------------------------------------------------
 

@@ -130,6 +130,22 @@ def test_a_name_that_stands_in_the_buffer_and_on_disk_is_shown_as_the_buffer_has
     ]
 
 
+def test_what_a_module_holds_is_shown_where_it_is_named(bench: Bench, tmp_path: Path) -> None:
+    util = "import os\n\n\ndef one(a):\n    return a\n\n\nclass Two:\n    def inner(self):\n        pass\n"
+    files = {"lib/util.py": util, "pack/__init__.py": "def three(): pass\n", "util.ts": "function no() {\n"}
+    root = fill(tmp_path / "w", files)
+    bench.say(Folders("one", (str(root),)))
+    app = str(root / "app.py")
+    bench.say(Ask("one", app, "python", ("util",), "import util\nprint(util.)\n"))
+    assert [(s.path, s.text) for s in bench.snippets] == [("lib/util.py", "def one(a):\nclass Two:")]
+    bench.say(Ask("one", app, "python", ("util", "one"), "import util\nutil.one\n"))
+    assert [snippet.text for snippet in bench.snippets] == ["class Two:", "def one(a):\n    return a"]
+    bench.say(Ask("one", app, "python", ("pack",), "from w.pack import \n"))
+    assert [snippet.text for snippet in bench.snippets] == ["def three(): pass"]
+    bench.say(Ask("one", app, "python", ("util",), "util = 3\n"))
+    assert bench.snippets == ()
+
+
 def test_no_line_is_shown_twice(bench: Bench, tmp_path: Path) -> None:
     """An edit within a definition, a method within its class."""
     root = fill(tmp_path / "w", {"util.py": "", "app.py": "", "shape.py": ""})
