@@ -71,7 +71,11 @@ class LocalBackend:
 
     @classmethod
     def load(cls, settings: Settings, progress: Progress) -> LocalBackend:
-        """The pair that the settings name. Raises BackendError, or what `progress` raises to end the load."""
+        """The pair that the settings name. Raises BackendError, or what `progress` raises to end the load.
+
+        It loads on one thread unless the settings say more: who is busy beside us is not known yet.
+        """
+        torch.set_num_threads(settings.daemon.threads or 1)
         with _said():
             return cls(load_pair(settings.daemon, progress), settings.daemon)
 

@@ -21,6 +21,10 @@ CATCH_UP = (1, 2, 8, 32)
 REPEATS = 5
 NEAR = 1.1
 """A number of threads is worth it when it is faster than fewer by this factor."""
+HOPELESS = 3.0
+"""A number of threads that was once so much slower than another is not measured further."""
+BUSY_MS = 2.0
+"""A barrier that takes so long waits for a thread that has no core: a scheduler's tick is 4 or 8."""
 BUDGET_S = 0.4
 """Seconds for one model, unless measuring every width once takes longer."""
 
@@ -91,12 +95,24 @@ def prefill_tokens_per_s(runner: Runner) -> float:
     return best
 
 
+def barrier_ms() -> float:
+    """The slower of most waits of the present threads for each other, over a few tiny parallel sums."""
+    block = torch.ones(1 << 17)
+    waits = []
+    for _ in range(12):
+        started = time.perf_counter()
+        block.add_(1.0)
+        waits.append((time.perf_counter() - started) * 1e3)
+    return sorted(waits)[-4]
+
+
 def fastest_threads(runner: Runner) -> int:
     """How many torch threads make a plain step and one of four rows fastest at this moment; among near equals
     the fewest.
 
-    On a busy machine, where all threads wait for the slowest, that is fewer than it has cores. The number
-    that was set is set again.
+    On a busy machine, where all threads wait for the slowest, that is fewer than it has cores; a number of
+    threads that waits so long is not tried on the model, where it would take seconds. The number that was
+    set is set again.
     """
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     before = torch.get_num_threads()
@@ -104,9 +120,14 @@ def fastest_threads(runner: Runner) -> int:
     times: dict[int, float] = {}
     for threads in sorted({1, max(1, cores // 2), max(1, cores - 1), cores}):
         torch.set_num_threads(threads)
+        if times and barrier_ms() > BUSY_MS:
+            continue
         timed_step(runner, cache, 4)
-        times[threads] = median(
-            timed_step(runner, cache, 1) + timed_step(runner, cache, 4) for _ in range(REPEATS)
-        )
+        seen: list[float] = []
+        while len(seen) < REPEATS:
+            seen.append(timed_step(runner, cache, 1) + timed_step(runner, cache, 4))
+            if times and seen[-1] > HOPELESS * min(times.values()):
+                break
+        times[threads] = median(seen)
     torch.set_num_threads(before)
     return min(threads for threads, ms in times.items() if ms <= min(times.values()) * NEAR)
