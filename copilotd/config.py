@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -154,9 +155,8 @@ def load(
     if unknown := locked - KEYS:
         raise SettingsError(f"{system}: lock names no setting: {', '.join(sorted(unknown))}")
     for layer, source in ((system_tree, str(system)), (_read(user), str(user))):
+        _refuse_unknown(layer, source)
         _convert(layer, Settings, source)
-        if misspelt := {f"session.{name}" for name in layer.get("session", {})} - KEYS:
-            raise SettingsError(f"{source}: no such setting: {', '.join(sorted(misspelt))}")
         for section, values in layer.items():
             for name, value in values.items():
                 if source == str(system) or f"{section}.{name}" not in locked:
@@ -170,6 +170,19 @@ def load(
             tree["daemon"][name] = text
             sources[f"daemon.{name}"] = f"environment {variable}"
     return Loaded(_convert(tree, Settings, "settings"), sources, locked)
+
+
+def _refuse_unknown(layer: Mapping[str, object], source: str) -> None:
+    """Raises SettingsError for a name that is no setting, with the one that was probably meant."""
+    sections = {name: f"[{name}]" for name in Settings.__struct_fields__}
+    meant = sections | {key.partition(".")[2]: key for key in KEYS} | {key: key for key in KEYS}
+    for section, values in layer.items():
+        inside = [f"{section}.{name}" for name in values] if isinstance(values, dict) else []
+        for name in inside if section in sections else [section]:
+            if name not in KEYS and name not in sections:
+                likely = get_close_matches(name, meant, 1)
+                advice = f"; do you mean {meant[likely[0]]}?" if likely else ""
+                raise SettingsError(f"{source}: no such setting: {name}{advice}")
 
 
 def _read(file: Path) -> dict[str, Any]:

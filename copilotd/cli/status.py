@@ -37,7 +37,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _lines(status: Status | NotRunning) -> list[str]:
     if isinstance(status, NotRunning):
-        return [f"copilotd {status.version}: not running"]
+        return [
+            f"copilotd {status.version}: not running",
+            status.last_error,
+            f"log: {status.log_path}",
+        ]
     asked = status.requests
     empty = ", ".join(f"{reason} {number}" for reason, number in sorted(asked.empty.items()))
     lines = [

@@ -74,7 +74,7 @@ async def _connect(environ: Mapping[str, str], command: Sequence[str], start: bo
                 path = await _start(environ, command)
                 return await asyncio.open_unix_connection(path)
     if found is None:
-        raise LaunchError("copilotd is not running")
+        raise LaunchError("copilotd is not running: an editor starts it, and so does `copilotd explain`")
     return await asyncio.open_unix_connection(found.path)
 
 
