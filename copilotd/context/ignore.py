@@ -8,10 +8,11 @@ whatever stands deeper. `.copilotdignore` files count as .gitignore files that a
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
+
+from copilotd.context.globs import compile_lines
 
 FILES = (".gitignore", ".copilotdignore")
 _MAX_BYTES = 1 << 20
@@ -81,14 +82,8 @@ def _read(file: Path) -> list[GitIgnoreSpec]:
             text = stream.read(_MAX_BYTES).decode("utf-8-sig", "replace")
     except OSError:
         return []
-    lines = []
-    for line in text.splitlines():
-        try:
-            GitIgnoreSpec.from_lines([line])
-        except (ValueError, re.error):  # git skips a line it cannot read
-            continue
-        lines.append(line)
-    return [GitIgnoreSpec.from_lines(lines)] if lines else []
+    spec = compile_lines(text.splitlines())
+    return [spec] if spec.patterns else []
 
 
 def _repository_above(folder: Path) -> list[Path]:

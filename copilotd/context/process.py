@@ -87,6 +87,11 @@ class ContextProcess:
             self._buffers[client, path] = buffer
         self._send(buffer)
 
+    def forget_snippets(self, client: str) -> None:
+        """What they show may no longer be seen."""
+        for key in [key for key in self._snippets if key[0] == client]:
+            del self._snippets[key]
+
     def leave(self, client: str) -> None:
         """The session has ended: nothing of it stays."""
         for _, path in [key for key in self._buffers if key[0] == client]:
@@ -94,6 +99,7 @@ class ContextProcess:
         if self._folders.pop(client, None) is not None:
             self._send(Folders(client, ()))
         self._views.pop(client, None)
+        self.forget_snippets(client)
 
     def ask(self, ask: Ask) -> None:
         """The answer is there later, in `snippets`."""

@@ -11,8 +11,10 @@ import select
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 
 from msgspec.structs import replace
 
@@ -310,6 +312,8 @@ def serve(link: socket.socket, descriptor: int) -> None:
                 for reply in service.outbox:
                     link.sendall(encode(reply))
                 service.outbox.clear()
+    except ConnectionError:
+        return  # the daemon was killed
     finally:
         if service is not None:
             service.close()
@@ -324,8 +328,15 @@ def _tokenizer(path: str) -> Callable[[str], list[int]]:
 def main() -> None:
     """`python -P -m copilotd.context.service SOCKET INDEX`: two descriptors of the parent's."""
     os.nice(19)
+    sys.excepthook = _end
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
+
+
+def _end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """To the daemon's stray output: an exception's words may be somebody's text, so they are left out."""
+    places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(trace)]
+    sys.stderr.write(f"the index process ends: {kind.__name__} in {' < '.join(reversed(places))}\n")
 
 
 if __name__ == "__main__":

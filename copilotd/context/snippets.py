@@ -190,6 +190,6 @@ def _file(place: str) -> str:
 
 
 def _module(place: str) -> str:
-    folder, _, name = _file(place).rpartition("/")
+    folder, _, name = _file(place).replace(":", "/").rpartition("/")
     stem = name.partition(".")[0]
     return os.path.basename(folder) if stem in _OF_A_FOLDER else stem

@@ -17,8 +17,21 @@ from copilotd.context.secrets import Secrets
 MAX_BYTES = 1 << 20
 """A larger file is data, not source."""
 
+MAX_DEPTH = 64
+"""Nobody keeps source deeper; somebody who wants to tire a walk would."""
+
 Skip: TypeAlias = Literal[
-    "binary", "encoding", "ignored", "large", "link", "name", "secret", "special", "unreadable", "full"
+    "binary",
+    "deep",
+    "encoding",
+    "ignored",
+    "large",
+    "link",
+    "name",
+    "secret",
+    "special",
+    "unreadable",
+    "full",
 ]
 
 
@@ -89,7 +102,7 @@ class Walk:
         if self._secrets.named(relative + "/" if is_folder else relative):
             return "secret"
         if is_folder:
-            return "enter"
+            return "enter" if relative.count("/") < MAX_DEPTH else "deep"
         if not stat.S_ISREG(status.st_mode):  # opening a FIFO would wait for ever
             return "special"
         if status.st_size > MAX_BYTES:

@@ -34,7 +34,8 @@ class Workspace:
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self._process = ContextProcess(folder, warn)
         self._due: dict[tuple[str, str], asyncio.TimerHandle] = {}
-        self._looked: dict[tuple[str, str], int] = {}
+        self._looked: dict[tuple[str, str], tuple[int, Progress]] = {}
+        """where snippets were last chosen for, and what the index held then"""
         self._starting: asyncio.Task[None] | None = None
 
     @property
@@ -57,13 +58,17 @@ class Workspace:
 
     def configured(self, client: str, folders: tuple[wire.Folder, ...]) -> None:
         self._process.folders(client, tuple(folder.path for folder in folders if folder.trusted))
+        self._process.forget_snippets(client)
+        self._look_again(client)
 
     def opened(self, client: str, uri: str, document: Document) -> None:
         self._forget(client, uri)
         if document.secret or len(document.text) > MAX_CHARACTERS:
             self._process.buffer(client, _key(uri), document.language, None)
+            self._process.forget_snippets(client)
         else:
             self._process.buffer(client, _key(uri), document.language, document.text)
+        self._look_again(client, uri)
 
     def changed(self, client: str, uri: str, current: Callable[[], Document | None]) -> None:
         """`current` gives the document as it is when its turn comes."""
@@ -81,12 +86,12 @@ class Workspace:
         self._forget(client, uri)
         self._looked.pop((client, uri), None)
         self._process.buffer(client, _key(uri), "", None)
+        self._look_again(client)
 
     def left(self, client: str) -> None:
         for owner, uri in [key for key in self._due if key[0] == client]:
             self._forget(owner, uri)
-        for key in [key for key in self._looked if key[0] == client]:
-            del self._looked[key]
+        self._look_again(client)
         self._process.leave(client)
 
     def library(self, client: str, uri: str) -> Library | None:
@@ -98,8 +103,8 @@ class Workspace:
         return tuple(Snippet(one.path, one.text) for one in found)
 
     def look_around(self, client: str, uri: str, document: Document, offset: int) -> None:
-        """Have snippets chosen for a place, unless that was done for one nearby."""
-        place = offset // NEARBY
+        """Have snippets chosen for a place, unless that was done for one nearby and nothing has changed."""
+        place = offset // NEARBY, self.progress
         if document.secret or self._looked.get((client, uri)) == place:
             return
         self._looked[client, uri] = place
@@ -107,6 +112,11 @@ class Workspace:
         self._process.ask(
             Ask(client, _key(uri), document.language, names_near(near, min(offset, AROUND)), near)
         )
+
+    def _look_again(self, client: str, uri: str = "") -> None:
+        """Something that snippets may come from has changed: anew for all documents but its own."""
+        for key in [key for key in self._looked if key[0] == client and key[1] != uri]:
+            del self._looked[key]
 
     def _forget(self, client: str, uri: str) -> None:
         handle = self._due.pop((client, uri), None)

@@ -8,6 +8,7 @@
 - prefill_delay_ms: waited before the first id.
 - keep=False leaves `requests` empty, for processes that run long;
 - record_tokens=True records every id as it comes;
+- tokenizer: folder with a tokenizer.json; with one the workspace is indexed;
 - smaller: the model that is loaded when memory does not suffice.
 - noise: prints to stdout, fd 1, a subprocess, warnings and logging at load and at every generation.
 - `backend.starts` counts generations; `backend.requests` holds every exact GenerationRequest;
@@ -183,9 +184,11 @@ class ScriptedBackend:
         smaller: str = "",
         keep: bool = True,
         record_tokens: bool = False,
+        tokenizer: str = "",
     ) -> None:
         self.name = name
         self.smaller = smaller
+        self.tokenizer = tokenizer
         self.vocabulary = ByteVocabulary()
         self.context_tokens = context_tokens
         self.prefill_tokens_per_s = prefill_tokens_per_s
@@ -214,7 +217,12 @@ class ScriptedBackend:
 
     def describe(self) -> Description:
         return Description(
-            target=self.name, quantisation="none", device="none", kv_bytes=1, smaller=self.smaller
+            target=self.name,
+            quantisation="none",
+            device="none",
+            kv_bytes=1,
+            smaller=self.smaller,
+            tokenizer=self.tokenizer,
         )
 
     def forget(self, document: Hashable) -> None:
@@ -465,7 +473,8 @@ class ScriptedDaemon:
     def records(self, event: str | None = None) -> list[dict[str, Any]]:
         if not self._records.exists():
             return []
-        lines = [json.loads(line) for line in self._records.read_text().splitlines()]
+        whole, _, _unfinished = self._records.read_text().rpartition("\n")
+        lines = [json.loads(line) for line in whole.splitlines()]
         return [line for line in lines if event in (None, line["event"])]
 
     def starts(self) -> int:
