@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from pathspec import GitIgnoreSpec
 
@@ -36,7 +37,7 @@ def compile_line(line: str) -> GitIgnoreSpec:
 
 def compile_lines(lines: Iterable[str]) -> GitIgnoreSpec:
     """Every line that can be read; git, too, passes over one that it cannot read."""
-    patterns = []
+    patterns: list[Any] = []
     for line in lines:
         try:
             patterns.extend(compile_line(line).patterns)

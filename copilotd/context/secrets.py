@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from pathspec import GitIgnoreSpec
 
+from copilotd.context.globs import compile_lines
+
 _NAMES = """
 .env
 .env.*
@@ -99,7 +101,7 @@ class Secrets:
 
     def __init__(self, allowed: Sequence[str] = ()) -> None:
         self._names = GitIgnoreSpec.from_lines(_NAMES.splitlines())
-        self._allowed = GitIgnoreSpec.from_lines(allowed)
+        self._allowed = compile_lines(allowed)
 
     def named(self, path: str) -> bool:
         """Whether the name says so. `path` is relative to its folder, "/" between parts."""

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-import pathspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from copilotd import wire
 from copilotd.completion.ask import Ask, Snippet
 from copilotd.config import Loaded, SessionSettings
+from copilotd.context.globs import compile_line, compile_lines
 from copilotd.context.secrets import Secrets
 from copilotd.engine.generation import Library
 
@@ -155,15 +155,14 @@ def path_of(uri: str) -> PurePosixPath:
 
 
 def _matches(globs: Sequence[str], path: str) -> bool:
-    valid = [glob for glob in globs if glob not in _broken(globs)]
-    return pathspec.GitIgnoreSpec.from_lines(valid).match_file(path)
+    return compile_lines(globs).match_file(path)
 
 
 def _broken(globs: Sequence[str]) -> list[str]:
     broken = []
     for glob in globs:
         try:
-            pathspec.GitIgnoreSpec.from_lines([glob])
+            compile_line(glob)
         except ValueError:
             broken.append(glob)
     return broken

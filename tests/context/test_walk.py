@@ -10,7 +10,7 @@ import pytest
 
 from copilotd.context.ignore import Ignore
 from copilotd.context.secrets import Secrets
-from copilotd.context.walk import MAX_BYTES, Walk
+from copilotd.context.walk import MAX_BYTES, MAX_DEPTH, Walk
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\ncanary-pem\n-----END RSA PRIVATE KEY-----\n"
 
@@ -160,3 +160,16 @@ def test_dependency_folders_are_not_entered(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "scandir", lambda path: entered.append(path) or real_scandir(path))
     assert set(texts(Walk(root, Secrets()))[0]) == {"src/a.ts"}
     assert set(entered) == {str(root), str(root / "src")}
+
+
+def test_a_folder_deeper_than_anybody_writes_is_not_entered(tmp_path: Path) -> None:
+    shallow, deep = Path(*["d"] * MAX_DEPTH), Path(*["d"] * (MAX_DEPTH + 2))
+    root = fill(tmp_path / "w", {f"{shallow}/kept.py": "x\n", f"{deep}/lost.py": "x\n"})
+    read, skipped = texts(Walk(root, Secrets()))
+    assert set(read) == {f"{shallow}/kept.py"}
+    assert skipped == Counter(deep=1)
+
+
+def test_a_pattern_that_cannot_be_read_allows_nothing(tmp_path: Path) -> None:
+    root = fill(tmp_path / "w", {".env": "x\n", "a.pem": "x\n"})
+    assert set(texts(Walk(root, Secrets(["!", "*.pem"])))[0]) == {"a.pem"}
