@@ -73,7 +73,7 @@ async def _ask(file: Path, text: str, offset: int) -> wire.Answer:
                 print(said.text, file=sys.stderr)
             elif isinstance(said, wire.Answer):
                 return said
-    except EOFError:
+    except (EOFError, ConnectionError):
         raise LaunchError("the daemon ended before it answered; `copilotd status` may say why") from None
     finally:
         writer.close()

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from copilotd import wire
-from copilotd.daemon.launch import connect
+from copilotd.daemon.launch import LaunchError, connect
 from copilotd.daemon.lock import daemon_lock
 from copilotd.daemon.status import Status
 from copilotd.version import version
@@ -18,9 +18,10 @@ GONE_S = 15.0
 
 
 async def ask_status() -> Status:
-    """Raises LaunchError when no daemon runs."""
+    """Raises LaunchError when no daemon runs, or none any more."""
     answer = await _command("status")
-    assert isinstance(answer, wire.Report)
+    if isinstance(answer, wire.Done):
+        raise LaunchError(answer.message)
     return msgspec.msgpack.decode(answer.status, type=Status)
 
 
@@ -43,7 +44,7 @@ async def _command(verb: Literal["status", "stop", "reload", "unload"]) -> wire.
         if verb == "stop":
             return await _gone()
         return message
-    except asyncio.IncompleteReadError:
+    except (EOFError, ConnectionError):
         return wire.Done("the daemon has ended", failed=verb != "stop")
     finally:
         writer.close()

@@ -53,7 +53,10 @@ def catch_stray_output(path: Path) -> None:
     """
     grown = path.exists() and path.stat().st_size > BYTES
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if grown else 0)
-    fd = os.open(path, flags, 0o600)
+    try:
+        fd = os.open(path, flags, 0o600)
+    except OSError:  # a full or read-only disk: completion is worth more than a log
+        fd = os.open(os.devnull, os.O_WRONLY)
     os.dup2(fd, 1)
     os.dup2(fd, 2)
     os.close(fd)

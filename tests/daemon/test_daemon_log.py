@@ -59,3 +59,13 @@ def test_stray_output_is_caught_and_does_not_grow_for_ever(tmp_path: Path) -> No
     )
     assert done.stdout == done.stderr == b""
     assert stray.read_text() == "printed\nnative child\n"
+
+
+def test_a_disk_that_takes_no_log_ends_nobody(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, sys; from copilotd.daemon.log import catch_stray_output;"
+        "catch_stray_output(pathlib.Path(sys.argv[1])); print('printed', flush=True)"
+    )
+    command = [sys.executable, "-P", "-c", code, str(tmp_path / "missing" / "daemon.out")]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
