@@ -35,7 +35,7 @@ class DaemonSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Draft model: `auto`, `none`, a name from the catalogue, a hub id, or a local folder."""
     quantisation: Literal["auto", "nf4", "int8", "bf16", "fp32"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: Annotated[int, Meta(ge=0)] = 0
+    threads: Annotated[int, Meta(ge=0, le=256)] = 0
     """torch threads; 0 decides by measurement."""
     speculation: Literal["auto", "on", "off"] = "auto"
     """`auto` asks a drafter while its measured gain exceeds its cost; `on` always drafts."""

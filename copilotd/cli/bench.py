@@ -50,12 +50,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(title="benchmarks", metavar="BENCHMARK", required=True)
     decode = kinds.add_parser("decode", help="tokens per second after the prompt")
     decode.add_argument("files", nargs="*", type=Path, help="source files (default: Python's own)")
-    decode.add_argument("--prompts", type=int, default=12, help="how many places to complete (%(default)s)")
-    decode.add_argument("--tokens", type=int, default=64, help="tokens to write at each (%(default)s)")
+    decode.add_argument(
+        "--prompts", type=_positive, metavar="N", default=12, help="how many places to complete (%(default)s)"
+    )
+    decode.add_argument(
+        "--tokens", type=_positive, metavar="N", default=64, help="tokens to write at each (%(default)s)"
+    )
     decode.add_argument("--json", type=Path, metavar="FILE", help="write the figures here as JSON")
 
 
+def _positive(word: str) -> int:
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is no number from 1 up")
+    return int(word)
+
+
 def run(args: argparse.Namespace) -> int:
+    if args.json is not None and not args.json.parent.is_dir():
+        print(f"copilotd bench: no such folder: {args.json.parent}", file=sys.stderr)
+        return 2
     from copilotd.backends.base import BackendError
     from copilotd.backends.local import LocalBackend
     from copilotd.config import SettingsError, load

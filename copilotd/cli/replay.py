@@ -41,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     console = Console(stderr=True)
+    if args.json and not args.json.parent.is_dir():
+        console.print(f"copilotd replay: no such folder: {args.json.parent}", markup=False)
+        return 2
     try:
         traces = [load(file) for file in args.traces]
     except TraceError as error:

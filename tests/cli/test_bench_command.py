@@ -73,3 +73,17 @@ def test_files_too_short_to_cut_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")
     with pytest.raises(ValueError, match="400 characters"):
         list(bench.cut_prompts([tmp_path / "a.py"], ByteVocabulary(), 5, 32, 500))
+
+
+@pytest.mark.parametrize("words", [["--prompts", "0"], ["--tokens", "-1"], ["--tokens", "many"]])
+def test_numbers_that_measure_nothing_are_refused(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        arguments(*words)
+    assert ended.value.code == 2
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_measuring(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.run(arguments("--json", str(tmp_path / "missing" / "report.json"))) == 2
+    assert "missing" in capsys.readouterr().err
