@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from copilotd.config import DaemonSettings
+from copilotd.engine import products
 from copilotd.engine.forward import DecoderRunner
 from copilotd.engine.products import nf4_is_fused, quantise_rows
-from copilotd.models import load
+from copilotd.models import load, quantise
 from copilotd.models.errors import ModelError
 from copilotd.models.load import Pair, load_pair
 from tests.support.toy_checkpoints import build, write_model, write_tokenizer
@@ -315,6 +318,45 @@ def test_nothing_heavy_is_imported_for_our_own_forward(tmp_path: Path) -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120, env=dict(os.environ)
     )
     assert done.stdout == "[]\n", done.stderr
+
+
+@pytest.fixture
+def no_bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine without the library; nothing remembers the routine of this one."""
+    find = importlib.util.find_spec
+    products._nf4_routine.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            importlib.util,
+            "find_spec",
+            lambda name, *rest: None if name == "bitsandbytes" else find(name, *rest),
+        )
+        patch.setitem(sys.modules, "bitsandbytes", None)
+        yield
+    products._nf4_routine.cache_clear()
+
+
+@pytest.mark.usefixtures("no_bitsandbytes")
+def test_h30_nf4_without_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for: a clear message. Left to us: what there is."""
+    folder = write_model(tmp_path / "model", build())
+    with pytest.raises(ModelError, match=r'"nf4" needs bitsandbytes.*set quantisation to "auto" or "int8"'):
+        loaded(folder, "nf4")
+    with pytest.raises(ModelError, match=r'"nf4" needs bitsandbytes: pip install'):
+        quantise.layer_product(OnGpu(), "nf4", torch.device("cuda"))  # type: ignore[arg-type]
+    monkeypatch.setattr(load, "_NF4_PARAMETERS", 1000)
+    assert loaded(folder, "auto").quantisation == "int8"
+    assert quantise.fastest(64, 64, torch.device("cuda")) == "int8"
+
+
+class OnGpu:
+    """A weight as if it lay on a GPU."""
+
+    def floating(self) -> OnGpu:
+        return self
+
+    def to(self, device: torch.device) -> torch.Tensor:
+        return torch.zeros(64, 64)
 
 
 def test_auto_never_takes_nf4_for_a_small_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
