@@ -16,6 +16,8 @@ class Begin(Struct, tag="begin", frozen=True):
     tokenizer: str
     """folder with a tokenizer.json"""
     secrets_allowed: tuple[str, ...] = ()
+    verbose: bool = False
+    """say of each file why it is passed over"""
 
 
 class Folders(Struct, tag="folders", frozen=True):
@@ -93,13 +95,20 @@ class Progress(Struct, tag="progress", frozen=True):
     """files read since the start"""
 
 
+class Skipped(Struct, tag="skipped", frozen=True):
+    """For the log, where somebody looks for a file that is not found."""
+
+    path: str
+    why: str
+
+
 class Warned(Struct, tag="warned", frozen=True):
     """Said to the person once."""
 
     text: str
 
 
-FromContext: TypeAlias = Visible | Snippets | Progress | Warned
+FromContext: TypeAlias = Visible | Snippets | Progress | Skipped | Warned
 
 
 def encode(message: ToContext | FromContext) -> bytes:

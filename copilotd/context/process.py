@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from copilotd.context.messages import (
     Frames,
     FromContext,
     Progress,
+    Skipped,
     Snippet,
     Snippets,
     ToContext,
@@ -28,6 +30,8 @@ from copilotd.context.messages import (
     encode,
 )
 from copilotd.context.tree import language_of
+
+log = logging.getLogger("copilotd")
 
 RESTARTS = 5
 """A process that keeps dying is not started more often; completion goes on without a workspace."""
@@ -66,9 +70,9 @@ class ContextProcess:
 
     # ---- what the daemon tells ---------------------------------------------------------------------------
 
-    async def begin(self, tokenizer: Path, secrets_allowed: tuple[str, ...]) -> None:
+    async def begin(self, tokenizer: Path, secrets_allowed: tuple[str, ...], verbose: bool = False) -> None:
         """Start, or start anew if the tokenizer or the rule of secrets has changed."""
-        begin = Begin(str(tokenizer), secrets_allowed)
+        begin = Begin(str(tokenizer), secrets_allowed, verbose)
         if begin != self._begin:
             self._begin = begin
             self._starts = 0
@@ -186,6 +190,8 @@ class ContextProcess:
                 self._snippets[message.client, message.path] = message.snippets
             case Progress():
                 self.progress = message
+            case Skipped():
+                log.debug("not read: %s (%s)", message.path, message.why)
             case Warned():
                 self._warn(message.text)
 

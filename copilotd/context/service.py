@@ -27,6 +27,7 @@ from copilotd.context.messages import (
     Frames,
     FromContext,
     Progress,
+    Skipped,
     Snippet,
     Snippets,
     ToContext,
@@ -37,6 +38,7 @@ from copilotd.context.messages import (
 from copilotd.context.secrets import Secrets
 from copilotd.context.snippets import Edits, Places, choose
 from copilotd.context.tree import File, Root, Tree, language_of
+from copilotd.context.walk import Skip
 from copilotd.context.watch import KernelWatcher, PollingWatcher, Watcher
 
 IDLE_S = 0.1
@@ -103,8 +105,16 @@ class Service:
         self._owners = 0
         self._watcher = self._start_watcher()
         self._tree = Tree(
-            writer, encode_text, self._secrets, self._watch, self._unwatch, self._indexed, self._forgotten
+            writer,
+            encode_text,
+            self._secrets,
+            self._watch,
+            self._unwatch,
+            self._indexed,
+            self._forgotten,
+            self._skipped,
         )
+        self._verbose = begin.verbose
         self._tree.moved = self._moved
         self._news = True
         self._said: Progress | None = None
@@ -235,6 +245,10 @@ class Service:
 
     def _forgotten(self, file: File) -> None:
         self._places.remove(file.found.path)
+
+    def _skipped(self, path: str, why: Skip) -> None:
+        if self._verbose and why != "ignored":
+            self.outbox.append(Skipped(path.encode(errors="replace").decode(), why))
 
     def _moved(self, moved: dict[int, int]) -> None:
         for session in self._sessions.values():

@@ -36,7 +36,7 @@ class Folder(Struct):
     ignore: Ignore
     files: set[str] = field(default_factory=set)
     folders: set[str] = field(default_factory=set)
-    skipped: Counter[Skip] = field(default_factory=Counter)
+    skipped: dict[str, Skip] = field(default_factory=dict)
     rules: tuple[tuple[str, int], ...] = ()
     """its ignore files and their times: when they change, the folder is walked anew"""
 
@@ -72,12 +72,13 @@ class Tree:
         unwatch: Callable[[str], None],
         indexed: Callable[[File, str], None],
         forgotten: Callable[[File], None],
+        skipped: Callable[[str, Skip], None] = lambda path, why: None,
     ) -> None:
         self._index = index
         self._encode = encode
         self._secrets = secrets
         self._watch, self._unwatch = watch, unwatch
-        self._indexed, self._forgotten = indexed, forgotten
+        self._indexed, self._forgotten, self._skipped = indexed, forgotten, skipped
         self.roots: dict[str, Root] = {}
         self.files: dict[str, File] = {}
         self._to_list: deque[tuple[str, str, Ignore]] = deque()
@@ -151,6 +152,8 @@ class Tree:
             self._to_list.append((real, folder, fresh))
             return
         listing = root.walk.list(folder, known.ignore)
+        for path, why in listing.skipped.items() - known.skipped.items():
+            self._skipped(path, why)
         known.skipped = listing.skipped
         files = {found.path: found for found in listing.files}
         folders = dict(listing.folders)
@@ -182,6 +185,8 @@ class Tree:
         if old is not None:
             self._take_out(old)
         file = self.files[found.path] = File(found, None, skip)
+        if skip is not None:
+            self._skipped(found.path, skip)
         if text is not None:
             file.number = self._put(found, self._encode(text))
             if file.number is None:
@@ -250,7 +255,7 @@ class Tree:
         total: Counter[str] = Counter()
         for root in self.roots.values():
             for folder in root.folders.values():
-                total.update(folder.skipped)
+                total.update(folder.skipped.values())
         total.update(file.skip for file in self.files.values() if file.skip is not None)
         return total
 

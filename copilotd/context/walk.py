@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -49,7 +49,8 @@ class Listing(Struct, frozen=True):
 
     files: tuple[Found, ...]
     folders: tuple[tuple[str, Ignore], ...]
-    skipped: Counter[Skip]
+    skipped: dict[str, Skip]
+    """by path"""
 
 
 class Walk:
@@ -72,10 +73,10 @@ class Walk:
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError:
-            return Listing((), (), Counter({"unreadable": 1}))
+            return Listing((), (), {folder: "unreadable"})
         files: list[Found] = []
         folders: list[tuple[str, Ignore]] = []
-        skipped: Counter[Skip] = Counter()
+        skipped: dict[str, Skip] = {}
         for entry in entries:
             found = self._entry(entry, ignore)
             if isinstance(found, Found):
@@ -83,7 +84,7 @@ class Walk:
             elif found == "enter":
                 folders.append((entry.path, ignore.enter(Path(entry.path))))
             else:
-                skipped[found] += 1
+                skipped[entry.path] = found
         return Listing(tuple(files), tuple(folders), skipped)
 
     def _entry(self, entry: os.DirEntry[str], ignore: Ignore) -> Found | Literal["enter"] | Skip:

@@ -46,7 +46,9 @@ class Workspace:
         """The models are there, and so is what to tokenise with."""
         if tokenizer and settings.index:
             self._starting = asyncio.create_task(
-                self._process.begin(Path(tokenizer), settings.secrets_allowed)
+                self._process.begin(
+                    Path(tokenizer), settings.secrets_allowed, verbose=settings.log_level == "debug"
+                )
             )
 
     async def close(self) -> None:

@@ -29,7 +29,7 @@ def texts(walk: Walk) -> tuple[dict[str, str], Counter[str]]:
     while pending:
         listing = walk.list(*pending.pop())
         pending.extend(listing.folders)
-        skipped.update(listing.skipped)
+        skipped.update(listing.skipped.values())
         for found in listing.files:
             text, why = walk.read(found)
             if text is None:

@@ -230,3 +230,7 @@ def test_h25_odd_files_hold_up_nothing(tmp_path: Path) -> None:
         for prompt in of.daemon.prompts():
             assert not set("\0\ufeff\ufffd") & set(prompt)
         assert "import os\ndef bom(): return 1\n" in of.index()
+        log = Path(found["log_path"]).read_text()
+        for name in ("latin1.py", "blob.py", "nul.py", "utf16.py", "pipe.py", "caf?.py"):
+            assert log.count(f"not read: {root / name}") == 1, log
+        assert "good" not in log
