@@ -6,6 +6,7 @@ from copilotd.completion.anchor import LINES_BELOW_ANCHOR, Layout, shortened
 from copilotd.completion.ask import Ask
 from copilotd.completion.explanation import Explanation
 from copilotd.completion.prompt import PromptWriter
+from copilotd.engine.prefix import common_prefix
 
 COLD_S = 0.25
 """of prefill that a cold place may wait for"""
@@ -103,12 +104,3 @@ class Places:
     def adopt(self, layout: Layout) -> None:
         self._layouts[layout.slot] = layout
         self._slot = layout.slot
-
-
-def common_prefix(a: list[int], b: list[int]) -> int:
-    """Length of the longest common prefix, by bisection over slices: lists are compared in C."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle - 1)
-    return low

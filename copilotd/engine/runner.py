@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 class Cache(Protocol):

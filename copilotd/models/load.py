@@ -50,14 +50,6 @@ class Pair(Struct, kw_only=True):
     """for the person, each said once"""
 
 
-class LoadedModel(Struct):
-    runner: Runner
-    vocabulary: TokenizerVocabulary
-    name: str
-    quantisation: Quantisation
-    memory_bytes: int
-
-
 class Model(Struct, kw_only=True):
     runner: DecoderRunner | TransformersRunner
     vocabulary: TokenizerVocabulary
