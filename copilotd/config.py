@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -45,7 +45,7 @@ class DaemonSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     cold_tokens: Annotated[int, Meta(ge=0)] = 0
     """How long a prompt may be that has to be prefilled while somebody waits, before a short one goes first;
     0 decides by the measured speed. A fixed number makes two runs ask the same."""
-    temperature: Annotated[float, Meta(ge=0.0)] = 0.0
+    temperature: Annotated[float, Meta(ge=0.0, le=100.0)] = 0.0
     """0 writes the target's best token every time."""
     top_k: Annotated[int, Meta(ge=0)] = 0
     """0 keeps every token."""
@@ -105,6 +105,8 @@ class Loaded(Struct, frozen=True):
     sources: dict[str, str] = msgspec.field(default_factory=dict)
     """`daemon.model` → a file's path or `environment COPILOTD_MODEL`; keys left out have their default"""
     locked: frozenset[str] = frozenset()
+    problems: tuple[str, ...] = ()
+    """values that cannot be used and names that are no setting; the default is in force in their place"""
 
     def session(self, editor: Mapping[str, object]) -> SessionSettings:
         """The session's settings with an editor's values over the user's, but for locked keys.
@@ -145,44 +147,69 @@ def load(
 ) -> Loaded:
     """Read the system's file, the user's and the environment; later ones win except over locked keys.
 
-    Raises SettingsError. Missing files are no error.
+    A value that cannot be used costs its own key only. Raises SettingsError for a file that cannot be read and
+    for a lock that locks nothing. Missing files are no error.
     """
     system, user = system or system_file(), user or user_file(environ)
     tree: dict[str, dict[str, object]] = {"daemon": {}, "session": {}}
     sources: dict[str, str] = {}
+    problems: list[str] = []
     system_tree = _read(system)
     locked = frozenset(_convert(system_tree.pop("lock", []), list[str], str(system)))
     if unknown := locked - KEYS:
         raise SettingsError(f"{system}: lock names no setting: {', '.join(sorted(unknown))}")
     for layer, source in ((system_tree, str(system)), (_read(user), str(user))):
-        _refuse_unknown(layer, source)
-        _convert(layer, Settings, source)
-        for section, values in layer.items():
-            for name, value in values.items():
-                if source == str(system) or f"{section}.{name}" not in locked:
-                    tree[section][name] = value
-                    sources[f"{section}.{name}"] = source
+        for section, name, value in _usable(layer, source, problems):
+            if source == str(system) or f"{section}.{name}" not in locked:
+                tree[section][name] = value
+                sources[f"{section}.{name}"] = source
     for name in DaemonSettings.__struct_fields__:
         variable = f"COPILOTD_{name.upper()}"
         if variable in environ and f"daemon.{name}" not in locked:
             text = environ[variable]
-            _convert({name: text}, DaemonSettings, f"environment variable {variable}")
-            tree["daemon"][name] = text
-            sources[f"daemon.{name}"] = f"environment {variable}"
-    return Loaded(_convert(tree, Settings, "settings"), sources, locked)
+            if problem := _problem({name: text}, DaemonSettings, f"environment variable {variable}"):
+                problems.append(problem)
+            else:
+                tree["daemon"][name] = text
+                sources[f"daemon.{name}"] = f"environment {variable}"
+    return Loaded(_convert(tree, Settings, "settings"), sources, locked, tuple(problems))
 
 
-def _refuse_unknown(layer: Mapping[str, object], source: str) -> None:
-    """Raises SettingsError for a name that is no setting, with the one that was probably meant."""
-    sections = {name: f"[{name}]" for name in Settings.__struct_fields__}
-    meant = sections | {key.partition(".")[2]: key for key in KEYS} | {key: key for key in KEYS}
+def _usable(
+    layer: Mapping[str, object], source: str, problems: list[str]
+) -> Iterator[tuple[str, str, object]]:
+    """Section, name and value of what is a setting and can be used; what cannot goes to `problems`."""
     for section, values in layer.items():
-        inside = [f"{section}.{name}" for name in values] if isinstance(values, dict) else []
-        for name in inside if section in sections else [section]:
-            if name not in KEYS and name not in sections:
-                likely = get_close_matches(name, meant, 1)
-                advice = f"; do you mean {meant[likely[0]]}?" if likely else ""
-                raise SettingsError(f"{source}: no such setting: {name}{advice}")
+        if section not in Settings.__struct_fields__:
+            problems.append(_unknown(section, source))
+        elif not isinstance(values, dict):
+            problems.append(f"{source}: {section} is no table: write [{section}]")
+        else:
+            for name, value in values.items():
+                if f"{section}.{name}" not in KEYS:
+                    problems.append(_unknown(f"{section}.{name}", source))
+                elif problem := _problem({section: {name: value}}, Settings, source):
+                    problems.append(problem)
+                else:
+                    yield section, name, value
+
+
+def _unknown(name: str, source: str) -> str:
+    """Says so of a name that is no setting, with the one that was probably meant."""
+    sections = {section: f"[{section}]" for section in Settings.__struct_fields__}
+    meant = sections | {key.partition(".")[2]: key for key in KEYS} | {key: key for key in KEYS}
+    likely = get_close_matches(name, meant, 1)
+    advice = f"; do you mean {meant[likely[0]]}?" if likely else ""
+    return f"{source}: no such setting: {name}{advice}"
+
+
+def _problem(value: object, kind: type[Struct], source: str) -> str:
+    """What is wrong with it; "" if nothing is."""
+    try:
+        _convert(value, kind, source)
+    except SettingsError as error:
+        return str(error)
+    return ""
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from copilotd.cli.config import settings_lines
-from copilotd.config import KEYS, Loaded, SessionSettings, SettingsError, load
+from copilotd.config import (
+    KEYS,
+    DaemonSettings,
+    Loaded,
+    SessionSettings,
+    Settings,
+    SettingsError,
+    load,
+)
 
 
 @pytest.fixture
@@ -67,23 +75,45 @@ def test_an_editors_value_of_the_wrong_type_is_named(files: tuple[Path, Path]) -
         ('model = "a"\n', "no such setting: model; do you mean daemon.model?"),
         ("[deamon]\nthreads = 1\n", "deamon; do you mean [daemon]?"),
         ("daemon = 1\n", "daemon"),
-        ("[daemon\n", "line 1"),
         ('lock = ["daemon.model"]\n', "lock"),
+        ("[daemon]\ntemperature = -1\n", "daemon.temperature"),
+        ('[daemon]\ntemperature = "hot"\n', "daemon.temperature"),
+        ("[daemon]\ntemperature = nan\n", "daemon.temperature"),
+        ("[daemon]\ntemperature = inf\n", "daemon.temperature"),
+        ("[daemon]\ntop_p = 1.5\n", "daemon.top_p"),
+        ("[daemon]\ntop_p = nan\n", "daemon.top_p"),
     ],
 )
-def test_a_mistake_names_the_file_and_the_key(files: tuple[Path, Path], text: str, named: str) -> None:
+def test_a_mistake_names_the_file_and_the_key_and_costs_no_other(
+    files: tuple[Path, Path], text: str, named: str
+) -> None:
     system, user = files
     user.write_text(text)
-    with pytest.raises(SettingsError) as caught:
-        load(system, user, {})
-    assert str(user) in str(caught.value)
-    assert named in str(caught.value)
+    [problem] = load(system, user, {}).problems
+    assert str(user) in problem
+    assert named in problem
+    assert load(system, user, {}).settings == Loaded().settings
+    if "[daemon]\n" in text:
+        user.write_text(text + 'draft = "none"\n')
+        assert load(system, user, {}).settings == Settings(daemon=DaemonSettings(draft="none"))
 
 
-def test_a_lock_of_nothing_and_a_variable_of_the_wrong_type(files: tuple[Path, Path]) -> None:
+def test_a_variable_of_the_wrong_type(files: tuple[Path, Path]) -> None:
+    environ = {"COPILOTD_THREADS": "many", "COPILOTD_TEMPERATURE": "null", "COPILOTD_DRAFT": "none"}
+    loaded = load(*files, environ)
+    assert sorted(problem.split(":")[0] for problem in loaded.problems) == [
+        "environment variable COPILOTD_TEMPERATURE",
+        "environment variable COPILOTD_THREADS",
+    ]
+    assert loaded.settings == Settings(daemon=DaemonSettings(draft="none"))
+
+
+def test_files_that_are_no_settings_and_a_lock_of_nothing(files: tuple[Path, Path]) -> None:
     system, user = files
-    with pytest.raises(SettingsError, match="COPILOTD_THREADS"):
-        load(system, user, {"COPILOTD_THREADS": "many"})
+    user.write_text("[daemon\n")
+    with pytest.raises(SettingsError, match="line 1"):
+        load(system, user, {})
+    user.unlink()
     system.write_text('lock = ["daemon.modell"]\n')
     with pytest.raises(SettingsError, match=r"daemon\.modell"):
         load(system, user, {})

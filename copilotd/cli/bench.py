@@ -74,7 +74,10 @@ def run(args: argparse.Namespace) -> int:
     from copilotd.config import SettingsError, load
 
     try:
-        backend = LocalBackend.load(load().settings, lambda what, done, total: None)
+        loaded = load()
+        if loaded.problems:
+            raise SettingsError("; ".join(loaded.problems))
+        backend = LocalBackend.load(loaded.settings, lambda what, done, total: None)
         try:
             report = decode(backend, args.files or standard_library(), args.prompts, args.tokens)
         finally:

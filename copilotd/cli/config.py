@@ -26,18 +26,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        lines = settings_lines(load())
+        loaded = load()
     except SettingsError as error:
         print(f"copilotd config: {error}", file=sys.stderr)
         return 1
+    lines = settings_lines(loaded)
+    for problem in loaded.problems:
+        print(f"copilotd config: {problem}", file=sys.stderr)
     if args.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(lines)).decode() + "\n")
-        return 0
+        return 1 if loaded.problems else 0
     print(f"# system: {system_file()}\n# user:   {user_file()}")
     for line in lines:
         value = msgspec.json.encode(line.value).decode()
         print(f"{line.key} = {value}    # {line.source}{', locked' if line.locked else ''}")
-    return 0
+    return 1 if loaded.problems else 0
 
 
 def settings_lines(loaded: Loaded) -> list[Line]:

@@ -332,7 +332,9 @@ class Daemon:
         self._last_request = time.monotonic()
         self._state = ModelState(state="loading", message="loading the models")
         ticket = self._end_work()
-        self._scheduler.call(partial(self._models.load, self._configured.settings, ticket))
+        self._scheduler.call(
+            partial(self._models.load, self._configured.settings, ticket, _notices(self._configured))
+        )
 
     def _unload(self) -> None:
         self._end_work()
@@ -423,6 +425,14 @@ class Daemon:
                 log.error("cannot listen anew: %s", error)
                 self._stop.set()
         return server
+
+
+def _notices(configured: Loaded) -> tuple[wire.Notice, ...]:
+    if not configured.problems:
+        return ()
+    problems = "; ".join(configured.problems)
+    remedy = "The default is used. Mend it, then run `copilotd reload`"
+    return (wire.Notice("warning", f"copilotd's settings: {problems}. {remedy}"),)
 
 
 def _index(progress: Progress) -> Index:

@@ -104,10 +104,10 @@ def test_a_reload_that_fails_again_says_so_again(tmp_path: Path) -> None:
 
 
 def test_settings_that_cannot_be_read(tmp_path: Path) -> None:
-    with daemon(tmp_path, settings="[daemon]\nthreads = -1\n") as started, editor(started) as client:
+    with daemon(tmp_path, settings="[daemon\n") as started, editor(started) as client:
         notice = client.expect(wire.Notice)
         assert "config.toml" in notice.text
-        assert "daemon.threads" in notice.text
+        assert "line 1" in notice.text
         assert client.complete(URI, 1, 2).reason == "failed"
         assert started.records("load") == []
         (tmp_path / "config.toml").write_text('[daemon]\nmodel = "other"\n')
@@ -115,6 +115,23 @@ def test_settings_that_cannot_be_read(tmp_path: Path) -> None:
         client.ready()
         assert client.complete(URI, 1, 2).outcome == "answered"
         assert started.records("load")[-1]["model"] == "other"
+
+
+def test_h14_a_value_that_cannot_be_used_costs_its_own_key_only(tmp_path: Path) -> None:
+    settings = '[daemon]\ntemperature = "hot"\ntop_p = 1.5\nmodel = "mine"\n'
+    with daemon(tmp_path, settings=settings) as started, editor(started) as client:
+        client.ready()
+        for _ in range(3):
+            assert client.complete(URI, 1, 2).outcome == "answered"
+        [text] = notices(client)
+        assert "daemon.temperature" in text
+        assert "daemon.top_p" in text
+        assert started.records("load")[-1]["model"] == "mine"
+        assert "daemon.temperature" in cli(started, "config").stderr
+        (tmp_path / "config.toml").write_text("[daemon]\ntemperature = 0.5\n")
+        assert cli(started, "reload").returncode == 0
+        client.ready()
+        assert len(notices(client)) == 1
 
 
 def test_reload_while_loading_ends_the_first_load(tmp_path: Path) -> None:
