@@ -29,6 +29,8 @@ DEADLINE = 30.0
 SETTINGS = {
     "chat.disableAIFeatures": True,
     "editor.quickSuggestions": {"other": "off", "comments": "off", "strings": "off"},
+    "editor.minimap.enabled": False,
+    "editor.stickyScroll.enabled": False,
     "files.autoSave": "off",
     "telemetry.telemetryLevel": "off",
     "update.mode": "none",
@@ -108,14 +110,21 @@ class VSCode:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._await_server()
 
     def __enter__(self) -> VSCode:
+        try:
+            self._await_server()
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         with suppress(AssertionError, OSError):
             self.ask("close")
         for process in (self._page, self._server):
@@ -179,7 +188,7 @@ class VSCode:
     # ---- what is to be seen ------------------------------------------------------------------------------
 
     def look(self) -> dict[str, Any]:
-        """`ghost`, `status`, `notices`, `entries`, `tabs`: what is on screen now"""
+        """`ghost`, `status`, `notices`, `entries`, `tabs`, `sidebar`: what is on screen now"""
         found: dict[str, Any] = self.ask("look")
         return found
 
@@ -215,7 +224,8 @@ class VSCode:
                 return found
             if time.monotonic() > end:
                 self.shot(self.folder.parent / "failed.png")
-                raise AssertionError(f"{complaint}: {self.look()}")
+                files = {file.name: file.read_bytes() for file in self.folder.iterdir() if file.is_file()}
+                raise AssertionError(f"{complaint}: {self.look()}, {files}")
             time.sleep(0.05)
 
     def shot(self, path: Path) -> None:

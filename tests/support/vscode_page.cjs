@@ -25,6 +25,7 @@ function look() {
     status: all('.statusbar-item').map((element) => plain(element.textContent)).filter((text) => text.includes('copilotd')).join(' | '),
     notices: all('.notification-toast').map((element) => plain(element.textContent)),
     tabs: all('.tab .label-name').map((element) => plain(element.textContent)),
+    sidebar: all('.sidebar .title').map((element) => plain(element.textContent)).join(' '),
     entries: all('.quick-input-widget .monaco-list-row').map((element) => plain(element.textContent)),
   }
 }
