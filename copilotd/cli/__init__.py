@@ -1,6 +1,7 @@
 """The command line: one module per command, and only the one that is asked for is loaded.
 
-A command's module has HELP (one line), add_arguments(parser) and run(args) -> exit code.
+A command's module has HELP (one line), add_arguments(parser) and run(args) -> exit code; and MORE, where one
+line and the arguments do not teach enough.
 """
 
 from __future__ import annotations
@@ -56,7 +57,11 @@ def _run(words: list[str]) -> int:
         return 2
     command = load(words[0])
     parser = argparse.ArgumentParser(
-        f"copilotd {words[0]}", description=_sentence(command.HELP), allow_abbrev=False
+        f"copilotd {words[0]}",
+        description=_sentence(command.HELP),
+        epilog=getattr(command, "MORE", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     command.add_arguments(parser)
     code: int = command.run(parser.parse_args(words[1:]))

@@ -20,6 +20,12 @@ if TYPE_CHECKING:  # with torch behind them
     from copilotd.models.vocabulary import Vocabulary
 
 HELP = "measure decoding, plain and speculating, on real source files"
+MORE = """\
+    copilotd bench decode                      the model of your settings, on Python's own files
+    COPILOTD_MODEL=embedded copilotd bench decode src/*.py --prompts 6
+
+It loads the models for itself, beside a running daemon: stop that first if memory is short.
+"""
 
 BEFORE, AFTER = 2400, 800
 """characters of a prompt above and below its cursor"""

@@ -11,6 +11,18 @@ from msgspec import Struct
 from copilotd.config import Loaded, SettingsError, load, system_file, user_file
 
 HELP = "show every setting, its value and its source"
+MORE = """\
+Settings are read from the system's file, then from yours; the first lines of the output
+name both. An example:
+
+    [daemon]
+    model = "/models/Qwen2.5-Coder-1.5B"
+    [session]
+    languages_off = ["markdown"]
+
+A variable COPILOTD_MODEL, COPILOTD_DRAFT, … lies over a daemon key; an editor's own settings
+lie over session keys. After a change of daemon keys: `copilotd reload`.
+"""
 
 
 class Line(Struct, frozen=True):

@@ -20,6 +20,12 @@ from copilotd.replay.buffer import Buffer
 from copilotd.version import version
 
 HELP = "show the prompt, the reasons and the drafts at FILE:LINE:COLUMN"
+MORE = """\
+    copilotd explain src/app.py:12:8
+
+It asks your daemon, or starts one, as an editor would whose window has the current folder
+open. What it prints holds the file's text: look before you pass it on.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from copilotd.models import starter
 from copilotd.models.wheel import PullError
 
 HELP = "fetch a model (without a name: list what can be fetched)"
+MORE = 'Qwen2.5-Coder is your own copy of its files: model = "/path/to/folder" in the settings (`copilotd config`).'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

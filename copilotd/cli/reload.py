@@ -10,6 +10,7 @@ from copilotd.daemon.commands import tell
 from copilotd.daemon.launch import LaunchError
 
 HELP = "read the settings again and load the models anew"
+MORE = "Editors stay connected; a request that runs is answered empty."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,15 @@ from copilotd.replay.report import report, table
 from copilotd.replay.trace import TraceError, load
 
 HELP = "play recorded editing sessions and report latency and acceptance"
+MORE = """\
+A trace is a file of JSON Lines: first the workspace, then what was typed, and when.
+
+    {"format":"copilotd-trace/1","name":"a","files":{"a.py":"def f(x):\\n    "},"settings":{}}
+    {"t":0,"open":"a.py"}
+    {"t":100,"change":"a.py","edits":[{"range":[[1,4],[1,4]],"text":"r"}]}
+    {"t":105,"complete":"a.py","at":[1,5],"trigger":"automatic","truth":"eturn x"}
+    {"t":900,"close":"a.py"}
+"""
 
 
 class ReplayFile(msgspec.Struct, frozen=True):

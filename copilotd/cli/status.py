@@ -15,6 +15,10 @@ from copilotd.daemon.status import NotRunning, Status
 from copilotd.version import version
 
 HELP = "show whether the daemon runs, its models and its counts"
+MORE = """\
+`empty` counts the requests without a suggestion by their reason: loading, secret, off, nothing, …
+Numbers only: no text of yours is in them, nor in the log that is named last.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from copilotd import __version__, cli
+from copilotd.cli import config, replay
+from copilotd.config import load as load_settings
+from copilotd.replay.trace import load
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -51,6 +55,20 @@ def test_every_command_has_its_help(name: str, capsys: pytest.CaptureFixture[str
         cli.main([name, "--help"])
     assert ended.value.code == 0
     assert f"usage: copilotd {name}" in capsys.readouterr().out
+
+
+def test_the_example_of_a_trace_can_be_played(tmp_path: Path) -> None:
+    lines = [line.strip() for line in replay.MORE.splitlines() if line.strip().startswith("{")]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    assert [event.t for event in load(tmp_path / "a.jsonl").events] == [0, 100, 105, 900]
+
+
+def test_the_example_of_settings_can_be_used(tmp_path: Path) -> None:
+    lines = [line for line in config.MORE.splitlines() if line.startswith("    ")]
+    (tmp_path / "a.toml").write_text("\n".join(lines))
+    assert load_settings(tmp_path / "none", tmp_path / "a.toml", {}).settings.daemon.model.startswith(
+        "/models"
+    )
 
 
 def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
