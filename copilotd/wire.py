@@ -177,7 +177,8 @@ class State(Struct, tag="state", frozen=True):
 class Notice(Struct, tag="notice", frozen=True):
     """Said to the person once: what is wrong and what to do."""
 
-    level: Literal["error", "warning", "info"]
+    level: Literal["error", "warning", "info", "log"]
+    """log: nothing to be done at once; the editor keeps it among its messages and does not show it"""
     text: str
 
 

@@ -31,6 +31,9 @@ ALWAYS = (
 )
 """Folders that hold nothing a person wrote; never entered, whatever the ignore files say."""
 
+_GENERATED = GitIgnoreSpec.from_lines(["target/", "dist/", "build/", "out/"])
+"""The same by custom, where no repository says what is generated; an ignore file may say otherwise."""
+
 
 class Ignore:
     """The rules in force in one folder of a walk: its own patterns and, through `parent`, those above."""
@@ -44,8 +47,10 @@ class Ignore:
     def root(cls, folder: Path) -> Ignore:
         """The rules at the top of a workspace folder, which may itself lie inside a repository."""
         excludes = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "git" / "ignore"
-        above: Ignore | None = cls("", None, _read(excludes))
-        for parent in _repository_above(folder):
+        repository = _repository_above(folder)
+        unsaid = [] if repository or (folder / ".git").exists() else [_GENERATED]
+        above: Ignore | None = cls(str(folder), cls("", None, _read(excludes)), unsaid)
+        for parent in repository:
             above = cls(str(parent), above, _read(parent / ".git" / "info" / "exclude") + _own(parent))
         return cls(str(folder), above, _read(folder / ".git" / "info" / "exclude") + _own(folder))
 

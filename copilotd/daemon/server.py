@@ -387,7 +387,7 @@ class Daemon:
         log.warning("%s", text)
         for connection in self._connections.values():
             if connection.session is not None:
-                connection.send(wire.Notice("warning", text))
+                connection.send(wire.Notice("log", text))
 
     # ---- time ----
 

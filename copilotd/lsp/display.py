@@ -78,4 +78,7 @@ class Display:
             self._front.protocol.notify(STATUS, status)
 
     def _show(self, notice: wire.Notice) -> None:
+        if notice.level == "log":
+            self._front.window_log_message(types.LogMessageParams(types.MessageType.Warning, notice.text))
+            return
         self._front.window_show_message(types.ShowMessageParams(_LEVELS[notice.level], notice.text))

@@ -70,6 +70,17 @@ def test_a_folder_inside_a_repository_obeys_the_rules_above(tree: Path) -> None:
     }
 
 
+def test_outside_a_repository_custom_says_what_is_generated(tmp_path: Path) -> None:
+    """Below a folder of such a name too: only what lies in the workspace is looked at."""
+    root = tmp_path / "build" / "w"
+    for path in ("build/a.py", "sub/dist/a.py", "src/a.py", "target.py"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("x\n")
+    assert walked(root) == {"src/a.py", "target.py"}
+    (root / ".copilotdignore").write_text("!build/\n")
+    assert walked(root) == {".copilotdignore", "build/a.py", "src/a.py", "target.py"}
+
+
 def test_a_nested_repository_has_rules_of_its_own(tree: Path) -> None:
     nested = tree / "sub" / "nested"
     nested.mkdir()

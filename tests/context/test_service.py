@@ -324,6 +324,28 @@ def test_new_and_removed_folders_and_changed_rules(bench: Bench, tmp_path: Path)
     bench.wait(lambda: bench.goes_on("one", "alpha = ") != "1\n")
 
 
+def test_h24_what_is_generated_is_neither_walked_nor_watched(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {f"src/a{i}.py": f"name{i} = {i}\n" for i in range(20)}
+    files |= {f"node_modules/m{i}/index.js": "x\n" for i in range(300)}
+    for folder in (".venv", "target", "dist", "build"):
+        files |= {f"{folder}/d{i}/a.py": "x\n" for i in range(50)}
+    root = fill(tmp_path / "w", files)
+    seen: list[str] = []
+    real_scandir, real_watch = os.scandir, watch.KernelWatcher.watch
+
+    def watching(self: watch.KernelWatcher, folder: str) -> None:
+        seen.append(folder)
+        real_watch(self, folder)
+
+    monkeypatch.setattr(watch.KernelWatcher, "watch", watching)
+    monkeypatch.setattr(os, "scandir", lambda path: seen.append(str(path)) or real_scandir(path))
+    bench.say(Folders("one", (str(root),)))
+    assert set(seen) == {str(root), str(root / "src")}
+    assert bench.progress.files == 20
+
+
 @pytest.mark.parametrize("fails_at", [0, 1, 3])
 def test_h24_no_watches_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
     monkeypatch.setattr(watch, "POLL_S", 0.2)

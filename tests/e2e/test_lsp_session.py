@@ -42,6 +42,18 @@ def warnings(editor: LspProcess) -> list[str]:
     return [message["message"] for message in editor.notifications("window/showMessage")]
 
 
+def test_what_asks_for_nothing_is_kept_among_the_messages_and_not_shown(window: Window) -> None:
+    editor = window.editor()
+    for _ in range(2):
+        window.daemon.push(wire.Notice("log", "no watches left: raise the limit"))
+    window.daemon.push(wire.Notice("info", "shown"))
+    editor.notified("window/showMessage")
+    assert [m["message"] for m in editor.notifications("window/logMessage")] == [
+        "no watches left: raise the limit"
+    ]
+    assert [m["message"] for m in editor.notifications("window/showMessage")] == ["shown"]
+
+
 def test_settings_from_initialize_and_from_changes(window: Window) -> None:
     options = {"copilotd": {"multiline": "never", "languages_off": ["markdown"]}}
     editor = window.editor(initialize={"initializationOptions": options})
