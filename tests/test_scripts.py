@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+BASE = getattr(sys, "_base_executable", sys.executable)
 SETUP = Path(__file__).parents[1] / "scripts" / "setup"
 
 
@@ -49,3 +51,12 @@ def test_the_python_that_was_named_is_used_or_refused(checkout: Path, python: st
     assert done.returncode == 1
     assert "3.11 or newer" in done.stderr
     assert named in done.stderr
+
+
+def test_pip_is_found_from_within_an_environment_that_has_none(checkout: Path, tmp_path: Path) -> None:
+    """As when .venv is active: setup itself makes it without pip."""
+    bare = tmp_path / "bare"
+    subprocess.run([BASE, "-m", "venv", "--without-pip", bare], check=True)
+    done = setup(checkout, PATH=f"{bare / 'bin'}:{os.defpath}")
+    assert "needs pip" not in done.stderr
+    assert "pyproject.toml" in done.stderr  # the next thing it looks for, which this checkout lacks
