@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
@@ -11,10 +12,11 @@ import torch
 from msgspec.structs import replace
 
 from copilotd.backends.base import BackendError, Description, Identity, Progress
+from copilotd.backends.threads import Threads
 from copilotd.config import DaemonSettings, Settings
 from copilotd.engine.calibration import fastest_threads, prefill_tokens_per_s
 from copilotd.engine.engine import Engine
-from copilotd.engine.generation import Cancelled, Emit, Generation, GenerationRequest
+from copilotd.engine.generation import Cancelled, Counters, Emit, Generation, GenerationRequest
 from copilotd.engine.policy import Costs
 from copilotd.models.errors import ModelError
 from copilotd.models.load import Pair, load_pair
@@ -50,8 +52,12 @@ class LocalBackend:
             remarks=tuple(pair.warnings),
         )
         with _said():
-            if pair.device == "cpu":
-                torch.set_num_threads(settings.threads or fastest_threads(pair.target))
+            self._threads: Threads | None = None
+            """None where their number is not ours to choose"""
+            if pair.device == "cpu" and settings.threads:
+                torch.set_num_threads(settings.threads)
+            elif pair.device == "cpu":
+                self._threads = Threads(fastest_threads(pair.target))
             self.prefill_tokens_per_s = prefill_tokens_per_s(pair.target)
             self._engine: Engine | None = Engine(
                 pair.target,
@@ -62,6 +68,7 @@ class LocalBackend:
                 costs=costs,
             )
             self.context_tokens = self.engine.context_tokens
+            self._calibrated = replace(self.engine.costs), self.prefill_tokens_per_s
 
     @property
     def engine(self) -> Engine:
@@ -81,12 +88,25 @@ class LocalBackend:
 
     def generate(self, request: GenerationRequest, cancelled: Cancelled, emit: Emit) -> Generation:
         with _said():
+            if self._threads is not None:
+                self._threads.before()
+            started = time.perf_counter()
             generation = self.engine.generate(request, cancelled, emit)
+            if self._threads is not None:
+                spent_ms = (time.perf_counter() - started) * 1e3
+                self._threads.after(spent_ms, self._expected_ms(generation.counters))
         counters = generation.counters
         if generation.ids and counters.prefill_tokens >= TIMED_PREFILL:
             seen = counters.prefill_tokens / counters.prefill_ms * 1e3
             self.prefill_tokens_per_s += (seen - self.prefill_tokens_per_s) / 4
         return generation
+
+    def _expected_ms(self, counters: Counters) -> float:
+        """By what was measured at load, if every step had been the widest and one more was cut short."""
+        costs, tokens_per_s = self._calibrated
+        draft = costs.draft[-1][1] if costs.draft else 0.0
+        steps = (counters.target_steps + 1) * costs.target[-1][1] + counters.draft_steps * draft
+        return steps + counters.prefill_tokens / tokens_per_s * 1e3
 
     def warm(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
         with _said():

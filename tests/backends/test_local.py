@@ -10,11 +10,13 @@ import torch
 
 from copilotd.backends.base import BackendError, Identity
 from copilotd.backends.local import LocalBackend, OutOfMemoryError
+from copilotd.backends.threads import Threads
 from copilotd.config import DaemonSettings, Settings
 from copilotd.daemon.loading import is_lost_device, is_out_of_memory
 from copilotd.engine.calibration import fastest_threads
 from copilotd.engine.forward import DecoderRunner
 from copilotd.engine.generation import GenerationRequest, Surroundings
+from copilotd.engine.policy import Costs
 from copilotd.engine.self_test import self_test
 from copilotd.models.load import Pair
 from tests.support.engine_checks import CHEAP_DRAFTS, carry_on, never, nothing, run_loop
@@ -79,6 +81,37 @@ def test_threads_are_chosen_among_the_machine_s() -> None:
     before = torch.get_num_threads()
     assert fastest_threads(model()) >= 1
     assert torch.get_num_threads() == before
+
+
+class Told(Threads):
+    """Remembers what it was asked and told."""
+
+    def __init__(self) -> None:
+        super().__init__(1, lambda threads: None)
+        self.said: list[tuple[float, float] | str] = []
+
+    def before(self) -> None:
+        self.said.append("before")
+
+    def after(self, spent_ms: float, expected_ms: float) -> None:
+        self.said.append((spent_ms, expected_ms))
+
+
+def test_the_rule_of_threads_hears_of_every_generation(backend: LocalBackend) -> None:
+    backend._threads = told = Told()
+    backend._calibrated = Costs(target=((1, 2.0), (4, 3.0)), draft=((1, 1.0),)), 1000.0
+    done = backend.generate(request(), never, lambda ids: False).counters
+    wanted = 3.0 * (done.target_steps + 1) + done.draft_steps + done.prefill_tokens
+    assert told.said[0] == "before"
+    [(spent, expected)] = told.said[1:]  # type: ignore[misc]
+    assert expected == pytest.approx(wanted)
+    assert spent >= done.prefill_ms + done.decode_ms
+    backend.generate(request(slot=(("client", "file:///b"), "main")), lambda: True, lambda ids: False)
+    assert told.said[-1][1] == pytest.approx(3.0)  # type: ignore[index]
+
+
+def test_threads_that_the_settings_name_are_kept(backend: LocalBackend) -> None:
+    assert backend._threads is None
 
 
 def test_the_prefill_speed_follows_what_is_seen(backend: LocalBackend) -> None:
