@@ -15,6 +15,8 @@ from copilotd.engine.calibration import BUSY_MS, barrier_ms
 
 FAR = 3.0
 """Work that takes so many times what was measured at load is looked into."""
+HOPELESS = 10.0
+"""Work that takes so many times as long is no long context: it needs no other proof."""
 PROBE_S = 5.0
 """With one thread, how often it is tried whether the neighbour has gone."""
 
@@ -44,13 +46,18 @@ class Threads:
 
     def after(self, spent_ms: float, expected_ms: float) -> None:
         """Slow work alone is no proof: the context may be long. That the threads wait is."""
-        if self.now > 1 and spent_ms > FAR * expected_ms:
+        if self.now > 1 and spent_ms > HOPELESS * expected_ms:
+            self._one()
+        elif self.now > 1 and spent_ms > FAR * expected_ms:
             self._one_if_busy()
 
     def _one_if_busy(self) -> None:
         if self._barrier() > BUSY_MS:
-            self._use(1)
-            self._probe_at = self._clock() + PROBE_S
+            self._one()
+
+    def _one(self) -> None:
+        self._use(1)
+        self._probe_at = self._clock() + PROBE_S
 
     def _use(self, threads: int) -> None:
         self.now = threads
