@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from msgspec import json
-
+from tests.support.editors import requests
 from tests.support.neovim import PLUGIN, Neovim
 from tests.support.scripted import ScriptedDaemon
 
@@ -20,12 +19,20 @@ Daemon = Callable[..., ScriptedDaemon]
 BODY = "(a, b):\n    return a + b"
 
 
-def requests(daemon: ScriptedDaemon) -> dict[str, Any]:
-    """What the daemon counts."""
-    line = [sys.executable, "-P", "-m", "copilotd", "status", "--json"]
-    done = subprocess.run(line, env=daemon.env, capture_output=True, check=True, timeout=120)
-    found: dict[str, Any] = json.decode(done.stdout)["requests"]
-    return found
+SPY = """
+_G.sent = {}
+local client = vim.lsp.get_clients({ name = 'copilotd' })[1]
+local request = client.rpc.request
+client.rpc.request = function(method, params, ...)
+  table.insert(sent, { method, params })
+  return request(method, params, ...)
+end
+"""
+
+
+def sent(editor: Neovim, method: str) -> list[Any]:
+    """Parameters of the requests since SPY."""
+    return [params for name, params in editor.lua("return sent") if name == method]
 
 
 def test_ghost_text_appears_and_tab_takes_it(neovim: Start, daemon: Daemon, folder: Path) -> None:
@@ -104,6 +111,7 @@ def test_word_and_line(neovim: Start, daemon: Daemon) -> None:
     model = daemon(script="total_sum + other.value\n    second line")
     editor = neovim()
     editor.open("a.py")
+    editor.lua(SPY)
     editor.keys("ix = ")
     assert editor.ghost("total_sum + other.value\n    second line")
     for taken in ("total_sum", "total_sum +", "total_sum + other"):
@@ -116,7 +124,17 @@ def test_word_and_line(neovim: Start, daemon: Daemon) -> None:
     assert editor.ghost("\n    second line")
     editor.keys("<M-l>")
     editor.until(lambda: editor.text().endswith("\n    second line"), "no second line taken")
-    assert requests(model)["accepted"] > 0
+    told = [
+        (params["command"], params["arguments"][1:]) for params in sent(editor, "workspace/executeCommand")
+    ]
+    assert told == [
+        ("copilotd.didPartiallyAccept", [len("total_sum")]),
+        ("copilotd.didPartiallyAccept", [len(" +")]),
+        ("copilotd.didPartiallyAccept", [len(" other")]),
+        ("copilotd.didPartiallyAccept", [len(".value")]),
+        ("copilotd.didAccept", []),
+    ]
+    assert requests(model)["accepted"] == len(told)
     editor.keys("<Esc>u")
     editor.until(lambda: editor.text() == "x = total_sum + other.value", "undone too much")
 
@@ -142,16 +160,13 @@ def test_a_wish_is_told_from_typing(neovim: Start, daemon: Daemon) -> None:
     daemon(script=BODY)
     editor = neovim()
     editor.open("a.py")
-    editor.lua(
-        "_G.kinds = {} local client = vim.lsp.get_clients({ name = 'copilotd' })[1]"
-        " local request = client.rpc.request client.rpc.request = function(method, params, ...)"
-        " if method == 'textDocument/inlineCompletion' then table.insert(kinds, params.context.triggerKind) end"
-        " return request(method, params, ...) end"
-    )
+    editor.lua(SPY)
     editor.keys("idef add")
     assert editor.ghost(BODY)
     editor.keys("<M-\\>")
-    assert editor.until(lambda: editor.lua("return kinds") == [2, 1], "kinds")
+    editor.until(lambda: len(sent(editor, "textDocument/inlineCompletion")) == 2, "not asked")
+    kinds = [params["context"]["triggerKind"] for params in sent(editor, "textDocument/inlineCompletion")]
+    assert kinds == [2, 1]
 
 
 TWO_ITEMS = """

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.editors import ENVIRONMENT, ROOT
+from tests.support.editors import ENVIRONMENT, ROOT, requests
 from tests.support.scripted import ScriptedDaemon
 from tests.support.vscode import VSCode
 
@@ -38,7 +38,7 @@ BODY = "(a, b):\n    return a + b"
 
 
 def test_ghost_text_appears_and_tab_takes_it(vscode: Start, daemon: Daemon, folder: Path) -> None:
-    daemon(script=BODY)
+    model = daemon(script=BODY)
     (folder / "a.py").write_bytes(b"# sums\n")
     editor = vscode()
     editor.open("a.py")
@@ -48,6 +48,7 @@ def test_ghost_text_appears_and_tab_takes_it(vscode: Start, daemon: Daemon, fold
     assert editor.ghost("")
     editor.saved("a.py", b"# sums\ndef add(a, b):\n    return a + b")
     assert editor.look()["notices"] == []
+    editor.until(lambda: requests(model)["accepted"] == 1, "not reported")
 
 
 def test_along_against_word_line_escape_and_undo(vscode: Start, daemon: Daemon, folder: Path) -> None:

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import json
+
+from tests.support.scripted import ScriptedDaemon
 
 ROOT = Path(__file__).resolve().parents[2]
 # before own_folders takes them away
@@ -39,3 +44,11 @@ def cached(editor: str) -> Path:
     if not REQUIRED and not (CACHE / editor).exists():
         pytest.skip(f"scripts/editors/{editor} was not run (it fetches some 900 MB)")
     return set_up(editor)
+
+
+def requests(daemon: ScriptedDaemon) -> dict[str, Any]:
+    """What the daemon counts."""
+    line = [sys.executable, "-P", "-m", "copilotd", "status", "--json"]
+    done = subprocess.run(line, env=daemon.env, capture_output=True, check=True, timeout=120)
+    found: dict[str, Any] = json.decode(done.stdout)["requests"]
+    return found
