@@ -57,6 +57,7 @@ class ContextProcess:
         self._folder = folder
         self._warn = warn
         self._begin: Begin | None = None
+        self._here: set[str] = set()
         self._folders: dict[str, Folders] = {}
         self._buffers: dict[tuple[str, str], Buffer] = {}
         self._views: dict[str, View] = {}
@@ -79,10 +80,12 @@ class ContextProcess:
             await self._restart()
 
     def folders(self, client: str, paths: tuple[str, ...]) -> None:
+        self._here.add(client)
         self._folders[client] = Folders(client, paths)
         self._send(self._folders[client])
 
     def buffer(self, client: str, path: str, language: str, text: str | None) -> None:
+        self._here.add(client)
         buffer = Buffer(client, path, language, text)
         if text is None:
             self._buffers.pop((client, path), None)
@@ -104,6 +107,7 @@ class ContextProcess:
             self._send(Folders(client, ()))
         self._views.pop(client, None)
         self.forget_snippets(client)
+        self._here.discard(client)
 
     def ask(self, ask: Ask) -> None:
         """The answer is there later, in `snippets`."""
@@ -184,6 +188,8 @@ class ContextProcess:
 
     def _receive(self, message: FromContext) -> None:
         match message:
+            case Visible() | Snippets() if message.client not in self._here:
+                pass  # said before the process heard that the session has ended
             case Visible():
                 self._views[message.client] = View(message.roots, message.owner, frozenset(message.hidden))
             case Snippets():
