@@ -115,7 +115,7 @@ class Session:
             client=self.client,
             uri=message.uri,
             language=document.language,
-            path=relative,
+            path=relative.replace("\ufffd", ""),  # bytes of a name that are no UTF-8
             repository=PurePosixPath(folder.path).name if folder else "",
             text=document.text,
             offset=message.offset,

@@ -103,6 +103,12 @@ def test_a_pattern_that_is_none_is_reported_and_passed_over() -> None:
     assert made.ask(ask()).path == "cart list.ts"
 
 
+def test_a_name_that_is_no_utf8_goes_without_those_bytes() -> None:
+    made = session()
+    made.open(wire.Open("file:///home/me/shop/caf%E9.py", "python", 1, "x"))
+    assert made.ask(ask(uri="file:///home/me/shop/caf%E9.py", offset=1)).path == "caf.py"
+
+
 def test_paused_and_closed() -> None:
     made = session()
     made.paused = True
