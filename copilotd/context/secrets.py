@@ -81,6 +81,9 @@ secrets.properties
 local.settings.json
 """
 
+_FOLDERS = frozenset({".git", ".ssh", ".gnupg"})
+"""A workspace that is or lies in one of these is secret whole."""
+
 _MARKS = re.compile(
     r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
@@ -103,10 +106,10 @@ class Secrets:
         self._names = GitIgnoreSpec.from_lines(_NAMES.splitlines())
         self._allowed = compile_lines(allowed)
 
-    def named(self, path: str) -> bool:
-        """Whether the name says so. `path` is relative to its folder, "/" between parts."""
-        folded = path.lower()
-        return self._names.match_file(folded) and not self._allowed.match_file(path)
+    def named(self, path: str, folder: str = "") -> bool:
+        """Whether the name says so. `path` is relative to the workspace folder, "/" between parts."""
+        secret = not _FOLDERS.isdisjoint(folder.split("/")) or self._names.match_file(path.lower())
+        return secret and not self._allowed.match_file(path)
 
     def marked(self, path: str, text: str) -> bool:
         """Whether the content says so: a private key, a well-known form of access token."""

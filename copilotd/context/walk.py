@@ -100,7 +100,7 @@ class Walk:
         if (is_folder and entry.name in ALWAYS) or ignore.ignored(entry.path, folder=is_folder):
             return "ignored"
         relative = os.path.relpath(entry.path, self.root).replace(os.sep, "/")
-        if self._secrets.named(relative + "/" if is_folder else relative):
+        if self._secrets.named(relative + "/" if is_folder else relative, str(self.root)):
             return "secret"
         if is_folder:
             return "enter" if relative.count("/") < MAX_DEPTH else "deep"

@@ -134,7 +134,8 @@ class Session:
         path = path_of(uri)
         folder = self._folder(path)
         relative = str(path.relative_to(folder.path) if folder else path).lstrip("/")
-        return self._secrets.named(relative) or self._secrets.marked(relative, text)
+        above = folder.path if folder else ""
+        return self._secrets.named(relative, above) or self._secrets.marked(relative, text)
 
     def _folder(self, path: PurePosixPath) -> wire.Folder | None:
         """The innermost folder of the session that holds the path."""

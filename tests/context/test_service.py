@@ -277,6 +277,21 @@ def test_sessions_do_not_see_each_other(bench: Bench, tmp_path: Path) -> None:
     assert bench.progress.files == 1
 
 
+def test_h26_one_file_open_in_two_windows_is_two_texts(bench: Bench, tmp_path: Path) -> None:
+    root = fill(tmp_path / "w", {"shared.py": "def on_disk(): pass\n", "app.py": ""})
+    shared, app = str(root / "shared.py"), str(root / "app.py")
+    names = ("of_a", "of_b", "on_disk", "shared")
+    for client, text in (("a", "def of_a(): pass\n"), ("b", "def of_b(): pass\n")):
+        bench.say(Folders(client, (str(root),)), Buffer(client, shared, "python", text))
+    bench.say(Folders("c", (str(root),)))
+    for client, name in (("a", "of_a"), ("b", "of_b"), ("c", "on_disk")):
+        assert bench.goes_on(client, "def ", len(name)) == name
+        bench.say(Ask(client, app, "python", names, "import shared\nshared.\n"))
+        assert [snippet.text for snippet in bench.snippets] == [f"def {name}(): pass"]
+    bench.say(Buffer("a", shared), Folders("a", ()))
+    assert bench.goes_on("b", "def ", 4) == "of_b"
+
+
 def test_a_secret_buffer_is_not_taken_in(bench: Bench, tmp_path: Path) -> None:
     bench.say(Folders("one", (str(tmp_path),)), Buffer("one", str(tmp_path / ".env"), "", "KEY = canary-1\n"))
     bench.say(Buffer("one", str(tmp_path / "x.txt"), "", "-----BEGIN PRIVATE KEY-----\ncanary\n"))

@@ -90,6 +90,12 @@ def test_h22_names_of_secret_files(path: str, secret: bool) -> None:
     assert Secrets().named(path) is secret
 
 
+def test_h22_a_workspace_inside_a_secret_folder(tmp_path: Path) -> None:
+    root = fill(tmp_path / ".ssh" / "conf.d", {"hosts": "canary\n", "in/more": "canary\n"})
+    assert texts(Walk(root, Secrets())) == ({}, Counter({"secret": 2}))
+    assert set(texts(Walk(root, Secrets(allowed=["hosts"])))[0]) == {"hosts"}
+
+
 def test_a_setting_allows_what_the_rule_refuses(tmp_path: Path) -> None:
     root = fill(tmp_path / "w", {"fixtures/test.pem": PEM, "other.pem": PEM})
     assert set(texts(Walk(root, Secrets(allowed=["fixtures/*.pem"])))[0]) == {"fixtures/test.pem"}

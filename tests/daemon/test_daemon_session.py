@@ -103,6 +103,14 @@ def test_a_pattern_that_is_none_is_reported_and_passed_over() -> None:
     assert made.ask(ask()).path == "cart list.ts"
 
 
+def test_a_workspace_that_is_a_secret_folder_gets_nothing() -> None:
+    made = Session("c1", Loaded())
+    made.configure(wire.Configure(SessionSettings(), (wire.Folder("/home/me/.ssh"),)))
+    made.open(wire.Open("file:///home/me/.ssh/config", "", 1, "Host x"))
+    with pytest.raises(Refused, match="secret"):
+        made.ask(ask(uri="file:///home/me/.ssh/config", offset=1))
+
+
 def test_a_name_that_is_no_utf8_goes_without_those_bytes() -> None:
     made = session()
     made.open(wire.Open("file:///home/me/shop/caf%E9.py", "python", 1, "x"))
