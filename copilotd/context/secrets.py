@@ -95,6 +95,10 @@ _MARKS = re.compile(
     r"|\bAIza[0-9A-Za-z_-]{35}\b"
     r"|\bnpm_[A-Za-z0-9]{36}\b"
     r"|\bpypi-[A-Za-z0-9_-]{50,}"
+    r"|\bsk-(?:ant|proj|svcacct)-[A-Za-z0-9_-]{20,}"
+    r"|\bhf_[A-Za-z0-9]{34}\b"
+    r"|\bSG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}\b"
+    r"|^PuTTY-User-Key-File-\d"
     r"|_authToken\s*="
 )
 

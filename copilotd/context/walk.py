@@ -131,7 +131,7 @@ class Walk:
         if b"\0" in data:
             return None, "binary"
         try:
-            text = data.decode("utf-8-sig")
+            text = data.decode("utf-8").lstrip("\ufeff")
         except UnicodeDecodeError:
             return None, "encoding"
         if self._secrets.marked(found.relative, text):

@@ -90,6 +90,25 @@ def test_h22_names_of_secret_files(path: str, secret: bool) -> None:
     assert Secrets().named(path) is secret
 
 
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("-----BEGIN " + "OPENSSH PRIVATE KEY-----\n", True),
+        ("PuTTY-User-Key-File-2: ssh-rsa\n", True),
+        ("k = 'sk-ant-" + "api03-" + "a" * 40 + "'\n", True),
+        ("k = 'sk-proj-" + "a" * 40 + "'\n", True),
+        ("t = 'hf_" + "a" * 34 + "'\n", True),
+        ("t = 'ghp_" + "a" * 36 + "'\n", True),
+        ("k = 'AKIA" + "ABCDEFGHIJKLMNOP'\n", True),
+        ("-----BEGIN PUBLIC KEY-----\n", False),
+        ("sk-learn, hf_hub, task-ant-hill\n", False),
+        ('key = os.environ["API_KEY"]\n', False),
+    ],
+)
+def test_h22_marks_of_secrets_in_a_text(text: str, secret: bool) -> None:
+    assert Secrets().marked("a.py", text) is secret
+
+
 def test_h22_a_workspace_inside_a_secret_folder(tmp_path: Path) -> None:
     root = fill(tmp_path / ".ssh" / "conf.d", {"hosts": "canary\n", "in/more": "canary\n"})
     assert texts(Walk(root, Secrets())) == ({}, Counter({"secret": 2}))
@@ -108,7 +127,7 @@ def test_h25_odd_files_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             "latin1.py": b'# caf\xe9\nNAME = "caf\xe9"\n',
             "blob.py": b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8,
             "nul.py": b"A = 1\n\x00\nB = 2\n",
-            "bom.py": b"\xef\xbb\xbfimport os\r\nBOM_MARK = 1\r\n",
+            "bom.py": b"\xef\xbb\xbf\xef\xbb\xbfimport os\r\nBOM_MARK = 1\r\n",
             "utf16.py": "x = 1\n".encode("utf-16"),
             "noperm.py": "secret\n",
             "noperm_dir/x.py": "secret\n",
