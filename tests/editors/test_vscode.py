@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.editors import ENVIRONMENT, ROOT, requests
+from tests.support.editors import ENVIRONMENT, ROOT, requests, status
 from tests.support.scripted import ScriptedDaemon
 from tests.support.vscode import VSCode
 
@@ -35,6 +35,11 @@ class Box(Rectangle):
     def base(self) -> float:
 """
 BODY = "(a, b):\n    return a + b"
+
+
+def stop(env: dict[str, str]) -> None:
+    line = [sys.executable, "-P", "-m", "copilotd", "stop"]
+    subprocess.run(line, env=env, capture_output=True, timeout=120)
 
 
 def test_ghost_text_appears_and_tab_takes_it(vscode: Start, daemon: Daemon, folder: Path) -> None:
@@ -241,5 +246,24 @@ def test_with_the_embedded_pair(
             editor.press("Tab")
             editor.until(lambda: len(editor.saved("shapes.py")) > len(before) + 30, "not taken")
     finally:
-        line = [sys.executable, "-P", "-m", "copilotd", "stop"]
-        subprocess.run(line, env=env, capture_output=True, timeout=120)
+        stop(env)
+
+
+def test_a_folder_is_read_only_once_it_is_trusted(
+    vscode_home: Path, vsix: Path, environment: dict[str, str], folder: Path
+) -> None:
+    """With the embedded pair: only a daemon that has a tokenizer reads folders."""
+    env = environment | {"COPILOTD_MODEL": "embedded"}
+    (folder / "a.py").write_text(SHAPES)
+    trust = {"security.workspace.trust.enabled": True, "security.workspace.trust.startupPrompt": "never"}
+    try:
+        with VSCode(vscode_home, vsix, env, folder, settings=trust) as editor:
+            editor.open("a.py")
+            editor.type("        return self.width * ")
+            editor.until(lambda: editor.look()["ghost"].strip(), "no ghost text without trust")
+            assert status(env)["index"]["folders"] == 0
+            editor.command("Workspaces: Manage Workspace Trust")
+            editor.ask("click", selector=".workspace-trust-editor .monaco-button:text-is('Trust')")
+            editor.until(lambda: status(env)["index"]["folders"] == 1, "not read after it is trusted")
+    finally:
+        stop(env)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,14 @@ def cached(editor: str) -> Path:
 
 
 def requests(daemon: ScriptedDaemon) -> dict[str, Any]:
-    """What the daemon counts."""
+    """What the daemon counts of its requests."""
+    found: dict[str, Any] = status(daemon.env)["requests"]
+    return found
+
+
+def status(env: Mapping[str, str]) -> dict[str, Any]:
+    """`copilotd status --json`"""
     line = [sys.executable, "-P", "-m", "copilotd", "status", "--json"]
-    done = subprocess.run(line, env=daemon.env, capture_output=True, check=True, timeout=120)
-    found: dict[str, Any] = json.decode(done.stdout)["requests"]
+    done = subprocess.run(line, env=env, capture_output=True, check=True, timeout=120)
+    found: dict[str, Any] = json.decode(done.stdout)
     return found
