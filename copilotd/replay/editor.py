@@ -115,7 +115,7 @@ class Editor:
                 process_id=None,
                 capabilities=lsp.ClientCapabilities(),
                 workspace_folders=[lsp.WorkspaceFolder(self.folder.as_uri(), self.folder.name)],
-                initialization_options=settings,
+                initialization_options={"copilotd": settings},
                 client_info=lsp.ClientInfo("copilotd-replay"),
             )
         )
