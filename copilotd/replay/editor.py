@@ -125,7 +125,8 @@ class Editor:
     async def __aexit__(self, *_: object) -> None:
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self._client.shutdown_async(None), 10)
-        self._client.exit(None)
+        with contextlib.suppress(RuntimeError):  # Ctrl-C has ended it already
+            self._client.exit(None)
         server = self._client._server
         if server is not None:
             try:

@@ -1,4 +1,4 @@
-"""What a trace or the demo sets is in force in the real front."""
+"""The screenless editor and the real front: what it sets is in force, and it ends with it."""
 
 from __future__ import annotations
 
@@ -36,3 +36,19 @@ def test_the_editors_settings_reach_the_daemon(tmp_path: Path) -> None:
             return await asyncio.wait_for(configured, 60)
 
     assert asyncio.run(said()) == wanted
+
+
+def test_a_front_that_ended_before_its_editor_is_left_quietly(tmp_path: Path) -> None:
+    """As on Ctrl-C in a terminal, which reaches both."""
+
+    async def left() -> None:
+        nowhere = os.environ | {"COPILOTD_SOCKET": str(tmp_path / "nobody")}
+        async with Editor(tmp_path, None, nowhere) as editor:
+            server = editor._client._server
+            assert server is not None
+            server.kill()
+            await server.wait()
+            while not editor._client.stopped:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(left(), 60))
