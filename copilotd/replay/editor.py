@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sys
 import time
 from collections.abc import Mapping
@@ -88,6 +89,8 @@ class Editor:
 
     async def __aenter__(self) -> Editor:
         client = self._client
+        # pygls logs whole messages; and, on Ctrl-C, that nobody waits for them any more
+        logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
 
         @client.feature("copilotd/didChangeStatus")
         def _status(parameters: Any) -> None:
