@@ -3,7 +3,7 @@ import { homedir } from 'node:os'
 
 import * as vscode from 'vscode'
 
-const COMMAND = "python3 -m pip install 'copilotd[local] @ git+file:///path/to/copilotd'"
+const COMMAND = "python3 -m pip install '/path/to/copilotd[local]'"
 
 export async function offerInstall(problem: string): Promise<void> {
   const show = 'Show the Command'
