@@ -42,8 +42,8 @@ CATALOGUE = (
         name="Qwen2.5-Coder-0.5B", hub="Qwen/Qwen2.5-Coder-0.5B", parameters=494_000_000, licence="Apache-2.0"
     ),
     Entry(name="starter", parameters=134_515_000, licence="Apache-2.0"),
-    Entry(name="embedded", parameters=0, licence="Apache-2.0", draft="embedded-draft"),
-    Entry(name="embedded-draft", parameters=0, licence="Apache-2.0", target=False),
+    Entry(name="embedded", parameters=6_820_000, licence="Apache-2.0", draft="embedded-draft"),
+    Entry(name="embedded-draft", parameters=620_000, licence="Apache-2.0", target=False),
 )
 
 
