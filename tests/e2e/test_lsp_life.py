@@ -338,7 +338,11 @@ def test_input_that_is_no_pipe(stdin: str) -> None:
 
 
 def test_interrupt_is_silent(window: Window) -> None:
-    editor = window.editor()
+    heeded = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
+    try:
+        editor = window.editor()
+    finally:
+        signal.signal(signal.SIGINT, heeded)
     editor.process.send_signal(signal.SIGINT)
     assert editor.exit_code() == 130
     editor._threads[1].join(10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -60,22 +61,18 @@ def test_drafts_come_from_other_files_and_never_from_secret_ones(tmp_path: Path)
             wait_for(env, lambda seen: seen["drafted"].get("workspace", 0) > 0)
 
             user = (root / "user.py").as_uri()
-            text = "from ledger import settle\n\nsettle(\n"
-            editor.open(user, text)
+            above = "from ledger import settle\n\n"
+            editor.open(user, above + "settle(\n")
             end = time.monotonic() + 60
             shown: list[str] = []
-            while "snippet ledger.py" not in shown:
+            for number in itertools.count(2):  # typed on each time: nothing is recalled
                 assert time.monotonic() < end, shown
-                answer = editor.call(
-                    "copilotd/explain", {"uri": user, "position": {"line": 2, "character": 7}}
-                )
+                editor.change(user, number, f"{above}settle(a{number}\n")
+                place = {"line": 2, "character": len(f"settle(a{number}")}
+                answer = editor.call("copilotd/explain", {"uri": user, "position": place})
                 shown = [part["name"] for part in answer["explanation"]["parts"]]
-                text = (
-                    text.replace("settle(\n", "settle(a\n")
-                    if "settle(\n" in text
-                    else text.replace("(a", "(")
-                )
-                editor.change(user, int(time.monotonic() * 1000), text)  # typed on: nothing is recalled
+                if "snippet ledger.py" in shown:
+                    break
 
             secret = (root / ".env").as_uri()
             editor.open(secret, "PAY_KEY=canary-env\nPAY_\n")
