@@ -73,6 +73,7 @@ def test_drafts_come_from_other_files_and_never_from_secret_ones(tmp_path: Path)
                 shown = [part["name"] for part in answer["explanation"]["parts"]]
                 if "snippet ledger.py" in shown:
                     break
+                time.sleep(0.3)  # a typist's pause: the prompt is laid anew in idle time
 
             secret = (root / ".env").as_uri()
             editor.open(secret, "PAY_KEY=canary-env\nPAY_\n")
