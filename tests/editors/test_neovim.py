@@ -35,6 +35,7 @@ def sent(editor: Neovim, method: str) -> list[Any]:
     return [params for name, params in editor.lua("return sent") if name == method]
 
 
+@pytest.mark.usefixtures("released")
 def test_ghost_text_appears_and_tab_takes_it(neovim: Start, daemon: Daemon, folder: Path) -> None:
     model = daemon(script=BODY)
     (folder / "a.py").write_bytes(b"# sums\n")
@@ -258,6 +259,7 @@ def test_two_windows_on_one_daemon(neovim: Start, daemon: Daemon) -> None:
     assert len(model.living()) == 1
 
 
+@pytest.mark.usefixtures("released")
 def test_the_daemon_dies_while_one_types(neovim: Start, daemon: Daemon) -> None:
     model = daemon(script=BODY)
     editor = neovim()
@@ -363,6 +365,7 @@ def test_what_it_stays_away_from(neovim: Start, daemon: Daemon) -> None:
         assert editor.attached() == 0, command
 
 
+@pytest.mark.usefixtures("released")
 def test_one_front_for_all_roots(neovim: Start, daemon: Daemon, folder: Path) -> None:
     model = daemon(script=BODY)
     other = folder.parent / "other"
