@@ -31,7 +31,9 @@ def released(neovim_binary: Path) -> None:
     """Skips what the development build from the package index does not do yet."""
     version = subprocess.check_output([str(neovim_binary), "--version"], text=True).partition("\n")[0]
     if "-dev" in version:
-        pytest.skip(f"{version} is a development build: it misplaces expired ghost text and loses new buffers")
+        pytest.skip(
+            f"{version} is a development build: it misplaces expired ghost text and loses new buffers"
+        )
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.editors import requests
 from tests.support.neovim import PLUGIN, Neovim
 from tests.support.scripted import ScriptedDaemon
