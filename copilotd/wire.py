@@ -125,9 +125,9 @@ class Pause(Struct, tag="pause", frozen=True):
 
 
 class Control(Struct, tag="control", frozen=True):
-    """From `copilotd status|stop|reload|unload`; answered by Report (status) or Done."""
+    """From `copilotd status|metrics|stop|reload|unload`; answered by Report (the first two) or Done."""
 
-    verb: Literal["status", "stop", "reload", "unload"]
+    verb: Literal["status", "metrics", "stop", "reload", "unload"]
 
 
 FromFront: TypeAlias = (
@@ -183,8 +183,8 @@ class Notice(Struct, tag="notice", frozen=True):
 
 
 class Report(Struct, tag="report", frozen=True):
-    status: msgspec.Raw
-    """msgpack of daemon.status.Status"""
+    body: msgspec.Raw
+    """msgpack of daemon.status.Status, or of daemon.metrics.Report"""
 
 
 class Done(Struct, tag="done", frozen=True):

@@ -1,4 +1,4 @@
-"""What `copilotd status|stop|reload|unload` say to the daemon and hear from it."""
+"""What `copilotd status|metrics|stop|reload|unload` say to the daemon and hear from it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from copilotd import wire
 from copilotd.daemon.launch import LaunchError, connect
 from copilotd.daemon.lock import daemon_lock
+from copilotd.daemon.metrics import Report
 from copilotd.daemon.status import Status
 from copilotd.version import version
 
@@ -19,10 +20,19 @@ GONE_S = 15.0
 
 async def ask_status() -> Status:
     """Raises LaunchError when no daemon runs, or none any more."""
-    answer = await _command("status")
+    return msgspec.msgpack.decode(await _report("status"), type=Status)
+
+
+async def ask_metrics() -> Report:
+    """Raises LaunchError when no daemon runs, or none any more."""
+    return msgspec.msgpack.decode(await _report("metrics"), type=Report)
+
+
+async def _report(verb: Literal["status", "metrics"]) -> msgspec.Raw:
+    answer = await _command(verb)
     if isinstance(answer, wire.Done):
         raise LaunchError(answer.message)
-    return msgspec.msgpack.decode(answer.status, type=Status)
+    return answer.body
 
 
 async def tell(verb: Literal["stop", "reload", "unload"]) -> wire.Done:
@@ -32,7 +42,9 @@ async def tell(verb: Literal["stop", "reload", "unload"]) -> wire.Done:
     return answer
 
 
-async def _command(verb: Literal["status", "stop", "reload", "unload"]) -> wire.Report | wire.Done:
+async def _command(
+    verb: Literal["status", "metrics", "stop", "reload", "unload"],
+) -> wire.Report | wire.Done:
     reader, writer = await connect(start=False)
     try:
         writer.write(wire.frame(wire.Hello(version(), "control")))

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from copilotd import wire
-from copilotd.completion.ask import Completion, Suggestion
+from copilotd.completion.ask import Ask, Completion, Suggestion
 from copilotd.config import Loaded
 from copilotd.daemon.loading import ModelState
 from copilotd.daemon.scheduler import Job
@@ -23,6 +23,8 @@ class Connection:
         """requests that still want their one answer"""
         self.shown: dict[str, Suggestion] = {}
         """what was answered last, by item id"""
+        self.shown_for: Ask | None = None
+        """what was asked then"""
         self.waits_for: tuple[str, ...] = ()
         """states of the models that end a command's waiting"""
         self._writer = writer
@@ -41,6 +43,7 @@ class Connection:
             self._writer.transport.abort()
 
     def answer(self, job: Job, completion: Completion) -> None:
+        self.shown_for = job.ask
         self.shown = {
             f"{self.client}.{job.id}.{number}": suggestion
             for number, suggestion in enumerate(completion.suggestions)
@@ -54,6 +57,15 @@ class Connection:
                 reason=completion.reason,
                 explanation=msgspec.msgpack.encode(completion.explanation) if job.explain else None,
             )
+        )
+
+    def shows_new(self, ask: Ask, completion: Completion) -> bool:
+        """Whether an answer to be given is more than what typing has left of the last one."""
+        return bool(completion.suggestions) and not any(
+            self.shown_for is not None
+            and self.shown_for.uri == ask.uri
+            and is_rest(before, ask, completion.suggestions[0])
+            for before in self.shown.values()
         )
 
     def tell(self, models: ModelState) -> None:
@@ -83,3 +95,11 @@ class Connection:
 
     def close(self) -> None:
         self._writer.close()
+
+
+def is_rest(before: Suggestion, ask: Ask, now: Suggestion) -> bool:
+    """Is a suggestion for `ask` what is left of an earlier one, the rest of which has been typed?"""
+    if not before.text.endswith(now.text):
+        return False
+    typed = ask.text[before.start : now.start].replace("\r\n", "\n")
+    return before.start <= now.start and before.text == typed + now.text

@@ -29,6 +29,8 @@ class Job:
     ask: Ask
     explain: bool = False
     arrived: float = field(default_factory=time.monotonic)
+    started: float = 0.0
+    """when the engine took it"""
     not_before: float = 0.0
     cancelled: bool = False
 
@@ -137,6 +139,7 @@ class Scheduler:
         self._turn += 1
         self._served[job.client] = self._turn
         self._running = job
+        job.started = time.monotonic()
         return job
 
     def done(self) -> None:

@@ -25,9 +25,11 @@ from copilotd.daemon.connection import Connection
 from copilotd.daemon.engine import Engine
 from copilotd.daemon.loading import MakeBackend, MakeCompleter, Models, ModelState
 from copilotd.daemon.log import log, place
+from copilotd.daemon.metrics import Counting, Report
 from copilotd.daemon.scheduler import Job, Scheduler
 from copilotd.daemon.session import Refused
 from copilotd.daemon.status import Counts, Index, Status
+from copilotd.daemon.taken import Taken, Takings
 from copilotd.daemon.workspace import Workspace
 
 HELLO_S = 10.0
@@ -63,6 +65,10 @@ class Daemon:
         self._connections: dict[str, Connection] = {}
         self._connected_ever = 0
         self._counts = Counts()
+        self._counting = Counting()
+        self._takings = Takings()
+        self._model = ""
+        """the target loaded last, for the counting"""
         self._loads = 0
         self._last_error = ""
         self._state = ModelState()
@@ -151,6 +157,7 @@ class Daemon:
         connection.tell(self._state)
 
     def _disconnected(self, connection: Connection) -> None:
+        self._judge(self._takings.closing(connection.client, None, self._text_of))
         self._connections.pop(connection.client, None)
         connection.close()
         self._scheduler.leave(connection.client)
@@ -190,6 +197,7 @@ class Daemon:
                 session.open(message)
                 self._workspace.opened(connection.client, message.uri, session.documents[message.uri])
             case wire.Close():
+                self._judge(self._takings.closing(connection.client, message.uri, self._text_of))
                 session.close(message.uri)
                 self._workspace.closed(connection.client, message.uri)
                 self._scheduler.call(partial(self._forget_document, connection.client, message.uri))
@@ -224,6 +232,8 @@ class Daemon:
         except Refused as refused:
             self._end(self._scheduler.supersede(connection.client), "superseded")
             self._counts.empty(str(refused))
+            opened = connection.session.documents.get(message.uri)
+            self._counting.empty(opened.language if opened else "", str(refused))
             connection.send(wire.Answer(message.id, outcome="empty", reason=str(refused)))
             return
         job = Job(connection.client, message.id, ask, explain=message.explain)
@@ -238,9 +248,31 @@ class Daemon:
 
     def _accepted(self, connection: Connection, message: wire.Accepted) -> None:
         self._counts.requests.accepted += 1
-        if suggestion := connection.shown.get(message.item):
+        asked = connection.shown_for
+        if (suggestion := connection.shown.get(message.item)) and asked is not None:
             taken = replace(suggestion, text=suggestion.text[: message.length])
             self._scheduler.call(partial(self._tell_accepted, connection.client, taken))
+            counters = self._counting.requests(asked.language)
+            if taken == suggestion:
+                counters.accepted += 1
+            else:
+                counters.accepted_in_part += 1
+            counters.accepted_characters += len(taken.text)
+            self._takings.add(
+                Taken(asked.client, asked.uri, asked.language, taken.start, taken.text, time.monotonic())
+            )
+
+    def _text_of(self, client: str, uri: str) -> str | None:
+        """An open document as it is now."""
+        connection = self._connections.get(client)
+        document = connection.session.documents.get(uri) if connection and connection.session else None
+        return document.text if document else None
+
+    def _judge(self, ended: Iterable[tuple[Taken, bool | None]]) -> None:
+        for taken, kept in ended:
+            counters = self._counting.requests(taken.language)
+            counters.kept += kept is True
+            counters.changed += kept is False
 
     def _tell_accepted(self, client: str, suggestion: Suggestion) -> None:
         if self._models.completer is not None:
@@ -251,6 +283,7 @@ class Daemon:
         for job in jobs:
             if connection := self._wanting(job):
                 self._counts.requests.cancelled += 1
+                self._counting.requests(job.ask.language).cancelled += 1
                 connection.send(wire.Answer(job.id, outcome=outcome))
 
     def _wanting(self, job: Job) -> Connection | None:
@@ -263,10 +296,16 @@ class Daemon:
 
     # ---- commands ----
 
-    def _control(self, connection: Connection, verb: Literal["status", "stop", "reload", "unload"]) -> None:
+    def _control(
+        self, connection: Connection, verb: Literal["status", "metrics", "stop", "reload", "unload"]
+    ) -> None:
         match verb:
             case "status":
                 connection.send(wire.Report(msgspec.Raw(msgspec.msgpack.encode(self.status()))))
+            case "metrics":
+                self._judge(self._takings.due(time.monotonic(), self._text_of))
+                report = Report(self._counting.metrics(), self.status())
+                connection.send(wire.Report(msgspec.Raw(msgspec.msgpack.encode(report))))
             case "stop":
                 connection.send(wire.Done("stopping"))
                 self._stop.set()
@@ -353,6 +392,7 @@ class Daemon:
             self._last_error = state.message
             self._survived()
         if state.state == "ready":
+            self._model = self._models.describe().target
             self._workspace.begin(state.tokenizer, self._configured.settings.daemon)
         for connection in self._connections.values():
             connection.tell(state)
@@ -368,12 +408,21 @@ class Daemon:
             self._last_error = self._last_error or f"a request failed ({outcome}); see the log"
             if connection is not None:
                 self._counts.empty(outcome)
+                self._counting.empty(job.ask.language, outcome)
                 connection.send(wire.Answer(job.id, outcome="empty", reason=outcome))
             return
         self._survived()
         self._counts.worked(outcome)
+        self._counting.worked(job.ask.language, self._model, outcome)
         if connection is not None:
             self._counts.answered(outcome)
+            self._counting.answered(
+                job.ask.language,
+                outcome,
+                waited_ms=(job.started - job.arrived) * 1e3,
+                answer_ms=(time.monotonic() - job.arrived) * 1e3,
+                new=connection.shows_new(job.ask, outcome),
+            )
             connection.answer(job, outcome)
 
     def _device_lost(self) -> None:
@@ -405,6 +454,7 @@ class Daemon:
             await asyncio.sleep(max(0.05, min(WATCH_S, unload_in if unload_in > 0 else WATCH_S, exit_in)))
             if any(connection.session for connection in self._connections.values()):
                 self._last_editor = time.monotonic()
+            self._judge(self._takings.due(time.monotonic(), self._text_of))
             server = await self._keep(address, server)
 
     def _left(self, limit_s: int, since: float) -> float:
