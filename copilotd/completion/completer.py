@@ -28,6 +28,12 @@ from copilotd.engine.generation import Cancelled, GenerationRequest, Sampling, S
 DOCUMENTS = 16
 """remembered, the least recently asked out"""
 ECHO_TOKENS = 64
+ALTERNATIVES = 3
+"""suggestions for somebody who asks by hand, the first among them"""
+DRAWS = 5
+"""so many are drawn at most, to find those that are different"""
+ALTERNATIVE_TEMPERATURE = 1.0
+"""of the draws where the first is the model's best: 1 is its law as it was trained"""
 
 
 class Document(Struct):
@@ -40,6 +46,8 @@ class Document(Struct):
     writing: Writing | None = None
     shown: tuple[Ask, Suggestion] | None = None
     """what was answered last, until the completion where its acceptance leads is known too"""
+    drawn: Spot | None = None
+    """where alternatives were drawn last: there are no others"""
 
 
 class Completer:
@@ -75,12 +83,26 @@ class Completer:
             explanation.add("stop", "no completions in comments")
             return Completion([], "comments", explanation)
         document = self._open(ask)
+        completion = self._first(document, ask, context, cancelled, deadline, explanation)
+        if completion.suggestions and ask.trigger == "invoked":
+            self._add_alternatives(document, ask, context, cancelled, deadline, completion)
+        return completion
 
+    def _first(
+        self,
+        document: Document,
+        ask: Ask,
+        context: Context,
+        cancelled: Cancelled,
+        deadline: float | None,
+        explanation: Explanation,
+    ) -> Completion:
+        """The one that is shown unasked."""
         if recalled := document.memory.recall(ask):
             known = self._recalled(document, recalled, ask, context, explanation)
             if known is not None:
                 return known
-        if document.writing and (typed := _joins(document.writing, ask, chosen)) is not None:
+        if document.writing and (typed := _joins(document.writing, ask, context.selected)) is not None:
             explanation.add("session", f"goes on with a generation {len(typed)} characters back")
             joined = self._write(document, document.writing, ask, cancelled, deadline, explanation)
             if joined is not None:
@@ -140,17 +162,64 @@ class Completer:
         if not recalled.text and not context.selected:
             explanation.add("session", "asked before, without an answer")
             return Completion([], recalled.entry.reason, explanation)
-        if recalled.closers_came:
-            context = replace(context, scope=recalled.entry.scope)
-            result = apply(context, recalled.text)
-        else:
-            result = Result(recalled.text, recalled.covers)
-        if not result.text or not _extends(result.text, context.selected):
+        result = _still_fits(recalled, context)
+        if result is None:
             return None
         explanation.add("session", "typed as suggested")
         suggestion = _suggestion(ask, result)
         document.shown = (ask, suggestion)
         return Completion([suggestion], "", explanation, typed_through=True)
+
+    # ---- asked by hand -------------------------------------------------------------------------------------
+
+    def _add_alternatives(
+        self,
+        document: Document,
+        ask: Ask,
+        context: Context,
+        cancelled: Cancelled,
+        deadline: float | None,
+        completion: Completion,
+    ) -> None:
+        """Up to ALTERNATIVES distinct ones: those known of this place, then what the model draws by its own law.
+
+        What is cut short by a cancel or the clock is dropped. The first stays what is remembered first.
+        """
+        found, spot = completion.suggestions, Spot.of(ask)
+        known = list(document.memory.recalls(ask))
+        for recalled in known:
+            if recalled.entry.drawn and (result := _still_fits(recalled, context)):
+                _add_distinct(found, _suggestion(ask, result))
+        if len(found) >= ALTERNATIVES or document.drawn == spot:
+            del found[ALTERNATIVES:]
+            return
+        writing = self._begin(document, ask, context, Explanation())
+        if writing is None:
+            return
+
+        def ended() -> bool:
+            return cancelled() or (deadline is not None and time.monotonic() >= deadline)
+
+        draws = 0
+        while len(found) < ALTERNATIVES and draws < DRAWS and not ended():
+            draws += 1
+            drawn = writing.drawn(self._drawing(draws))
+            explanation = Explanation()
+            complete = self._generate(document, drawn, ended, explanation)
+            completion.explanation.counters.add(explanation.counters)
+            result = self._result(drawn, ask, explanation) if complete else None
+            if result and result.text and _add_distinct(found, _suggestion(ask, result)):
+                document.memory.add(replace(_entry(drawn, ask, result), drawn=True))
+        if not ended():
+            document.drawn = spot
+        completion.explanation.add("alternatives", f"{draws} drawn, {len(found) - 1} others found")
+        if known:
+            document.memory.add(known[0].entry)
+
+    def _drawing(self, number: int) -> Sampling:
+        """The target's own law, or the warmer or colder one that is set."""
+        temperature = self._sampling.temperature if not self._sampling.greedy else ALTERNATIVE_TEMPERATURE
+        return replace(self._sampling, temperature=temperature, seed=self._sampling.seed + number)
 
     # ---- writing -------------------------------------------------------------------------------------------
 
@@ -186,6 +255,8 @@ class Completer:
             needed=needed,
             dropped=len(dropped),
             most=min(self._prompts.budget(ask).answer + again, self._prompts.context - len(prompt)),
+            sampling=self._sampling,
+            cautious=ask.settings.multiline == "auto",
         )
 
     def _request(self, writing: Writing) -> GenerationRequest:
@@ -202,7 +273,7 @@ class Completer:
             max_new_tokens=writing.most - len(done),
             stop_ids=self._vocabulary.control,
             draft_until=self._tokens.with_newline if writing.context.scope == "line" else frozenset(),
-            sampling=self._sampling,
+            sampling=writing.sampling,
             constraint=Healing(self._tokens, self._vocabulary, missing) if missing else None,
             speculation=self._speculation,
         )
@@ -212,10 +283,9 @@ class Completer:
     ) -> bool:
         """Go on with a writing until it is finished or ended; whether it is finished."""
 
-        def emit(ids: Sequence[int]) -> bool:
-            writing.ids += ids
-            writing.data += bytes_of(self._vocabulary, ids)
-            writing.finished = not writing.sound or enough(writing.context, writing.text)
+        def emit(ids: Sequence[int], logprobs: Sequence[float] = ()) -> bool:
+            writing.add(self._vocabulary, ids, logprobs)
+            writing.finished = not writing.sound or enough(writing.judged, writing.text)
             return writing.finished
 
         started = time.perf_counter()
@@ -253,28 +323,37 @@ class Completer:
     def _answer(
         self, document: Document, writing: Writing, ask: Ask, explanation: Explanation
     ) -> Completion | None:
-        since = writing.spot.typed_since(ask)
-        text = writing.text if writing.finished else at_boundary(writing.text)
-        typed = since[0] if since else ""
-        if typed and not (text.startswith(typed) and len(text) > len(typed)):
+        result = self._result(writing, ask, explanation)
+        if result is None:
             return None
-        context = context_of(ask, ask.cursor, writing.context.selected if not typed else "")
-        context = replace(context, scope=writing.context.scope)
-        result = apply(context, text[len(typed) :])
-        for applied in result.applied:
-            explanation.add(f"postprocess.{applied.rule}", applied.reason)
         if result.text:
-            entry = Entry(writing.spot, typed + result.text, result.covers, context.scope)
-            document.memory.add(entry)
+            document.memory.add(_entry(writing, ask, result))
             suggestion = _suggestion(ask, result)
             document.shown = (ask, suggestion)
             return Completion([suggestion], "", explanation)
         if not writing.finished:
             return Completion([], "late", explanation)
         reason = result.applied[-1].rule if result.applied else "nothing"
-        if not context.selected:
+        if not writing.context.selected or _typed(writing, ask):
             document.memory.add(Entry(Spot.of(ask), "", reason=reason))
         return Completion([], reason, explanation)
+
+    def _result(self, writing: Writing, ask: Ask, explanation: Explanation) -> Result | None:
+        """What fits of a text, after what was typed since it was begun; None when all of it has been typed."""
+        text = writing.text if writing.finished else at_boundary(writing.text)
+        typed, sure = _typed(writing, ask), writing.judged.sure
+        if typed and not (text.startswith(typed) and len(text) > len(typed)):
+            return None
+        if sure is not None:
+            sure -= len(typed)
+            if sure <= 0:
+                return None
+        context = context_of(ask, ask.cursor, writing.context.selected if not typed else "")
+        context = replace(context, scope=writing.context.scope, sure=sure)
+        result = apply(context, text[len(typed) :])
+        for applied in result.applied:
+            explanation.add(f"postprocess.{applied.rule}", applied.reason)
+        return result
 
     # ---- idle work -----------------------------------------------------------------------------------------
 
@@ -357,8 +436,35 @@ class Completer:
         return True
 
 
+def _typed(writing: Writing, ask: Ask) -> str:
+    """What was typed since a writing began."""
+    since = writing.spot.typed_since(ask)
+    return since[0] if since else ""
+
+
+def _entry(writing: Writing, ask: Ask, result: Result) -> Entry:
+    return Entry(writing.spot, _typed(writing, ask) + result.text, result.covers, writing.context.scope)
+
+
 def _suggestion(ask: Ask, result: Result) -> Suggestion:
     return Suggestion(ask.offset, ask.offset + result.covers, result.text)
+
+
+def _still_fits(recalled: Recalled, context: Context) -> Result | None:
+    """What is remembered, against what stands after the cursor now."""
+    if recalled.closers_came:
+        result = apply(replace(context, scope=recalled.entry.scope), recalled.text)
+    else:
+        result = Result(recalled.text, recalled.covers)
+    return result if result.text and _extends(result.text, context.selected) else None
+
+
+def _add_distinct(found: list[Suggestion], suggestion: Suggestion) -> bool:
+    """Whether it was none of those yet, nor the beginning of one."""
+    if any(other.text.startswith(suggestion.text) for other in found):
+        return False
+    found.append(suggestion)
+    return True
 
 
 def _extends(text: str, chosen: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -61,6 +62,8 @@ class Entry(Struct, frozen=True):
     covers: int = 0
     scope: Scope = "block"
     reason: str = ""
+    drawn: bool = False
+    """an alternative, drawn when somebody asked by hand"""
 
 
 class Recalled(Struct, frozen=True):
@@ -88,17 +91,20 @@ class Memory:
 
     def recall(self, ask: Ask) -> Recalled | None:
         """The newest suggestion that the text typed since is a beginning of, and more is left."""
+        return next(self.recalls(ask), None)
+
+    def recalls(self, ask: Ask) -> Iterator[Recalled]:
+        """All of those, the newest first."""
         for entry in reversed(self._entries):
             since = entry.spot.typed_since(ask)
             if since is None:
                 continue
             typed, found = since
             if not entry.text and not typed and found == Follow():
-                return Recalled(entry, "", 0, False)
-            if entry.text.startswith(typed) and len(typed) < len(entry.text):
+                yield Recalled(entry, "", 0, False)
+            elif entry.text.startswith(typed) and len(typed) < len(entry.text):
                 covers = max(0, entry.covers - found.typed_over)
-                return Recalled(entry, entry.text[len(typed) :], covers, found.inserted > 0)
-        return None
+                yield Recalled(entry, entry.text[len(typed) :], covers, found.inserted > 0)
 
     def rest(self, ask: Ask) -> str:
         """What an earlier suggestion would still write although the typist went another way."""

@@ -42,7 +42,7 @@ class Timing:
     def run(self, engine: Engine, request: GenerationRequest) -> Generation:
         rounds: list[tuple[float, int]] = []
 
-        def emit(ids: Sequence[int]) -> bool:
+        def emit(ids: Sequence[int], logprobs: Sequence[float] = ()) -> bool:
             rounds.append((time.perf_counter(), len(ids)))
             return False
 

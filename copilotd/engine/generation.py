@@ -13,8 +13,14 @@ if TYPE_CHECKING:  # a daemon in front of a team's server runs without torch
 Cancelled: TypeAlias = Callable[[], bool]
 """Asked between any two forward steps, prefill chunks included; True ends the work there."""
 
-Emit: TypeAlias = Callable[[Sequence[int]], bool]
-"""Called after each round with the ids it added (never a stop id); True ends the generation after them."""
+
+class Emit(Protocol):
+    """Called after each round with the ids it added (never a stop id); True ends the generation after them."""
+
+    def __call__(self, ids: Sequence[int], logprobs: Sequence[float] = (), /) -> bool:
+        """`logprobs` as in Generation, one for each id; () from a backend that knows none."""
+        ...
+
 
 Speculation: TypeAlias = Literal["auto", "on", "off"]
 

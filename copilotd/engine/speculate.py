@@ -65,7 +65,8 @@ def speculate(
 
         run.ids += fresh
         run.counters.generated_tokens += len(fresh)
-        run.logprobs += [log_probability(row, token) for row, token in zip(rows, fresh, strict=False)]
+        logprobs = [log_probability(row, token) for row, token in zip(rows, fresh, strict=False)]
+        run.logprobs += logprobs
         sequence += fresh
         walk.advance(fresh)
         drafter.learn(verdict.accepted, fresh, len(pending) + len(proposal.ids), step_ms)
@@ -76,7 +77,7 @@ def speculate(
             run.counters.prefill_ms, clock = (now - clock) * 1e3, now
         run.counters.decode_ms = (now - clock) * 1e3
 
-        if fresh and emit(fresh):
+        if fresh and emit(fresh, logprobs):
             return ended(run, "halted")
         if len(fresh) < len(verdict.ids):
             return ended(run, "stop")

@@ -138,7 +138,7 @@ class Session:
         """Ask how a completion there comes about. Completions leave it alone; an edit ends it."""
         if self._explanation:
             self._explanation.end()
-        request = self._request(document, place, "invoked", explain=True)
+        request = self._request(document, place, "automatic", explain=True)
         self._explanation = _Pending(document, request)
         self._ask(request)
         return request

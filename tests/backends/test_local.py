@@ -100,13 +100,13 @@ class Told(Threads):
 def test_the_rule_of_threads_hears_of_every_generation(backend: LocalBackend) -> None:
     backend._threads = told = Told()
     backend._calibrated = Costs(target=((1, 2.0), (4, 3.0)), draft=((1, 1.0),)), 1000.0
-    done = backend.generate(request(), never, lambda ids: False).counters
+    done = backend.generate(request(), never, carry_on).counters
     wanted = 3.0 * (done.target_steps + 1) + done.draft_steps + done.prefill_tokens
     assert told.said[0] == "before"
     [(spent, expected)] = told.said[1:]  # type: ignore[misc]
     assert expected == pytest.approx(wanted)
     assert spent >= done.prefill_ms + done.decode_ms
-    backend.generate(request(slot=(("client", "file:///b"), "main")), lambda: True, lambda ids: False)
+    backend.generate(request(slot=(("client", "file:///b"), "main")), lambda: True, carry_on)
     assert told.said[-1][1] == pytest.approx(3.0)  # type: ignore[index]
 
 

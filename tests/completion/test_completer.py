@@ -57,9 +57,9 @@ class Watched(ScriptedBackend):
         self.emitted = 0
 
     def generate(self, request: GenerationRequest, cancelled: Cancelled, emit: Emit) -> Generation:
-        def watched(ids: Sequence[int]) -> bool:
+        def watched(ids: Sequence[int], logprobs: Sequence[float] = ()) -> bool:
             self.emitted += len(ids)
-            return emit(ids)
+            return emit(ids, logprobs)
 
         constraint: Any = request.constraint
         needed = constraint.needed.decode() if constraint else ""

@@ -25,7 +25,7 @@ class InBlocks(ScriptedBackend):
 
     def generate(self, request: GenerationRequest, cancelled: Cancelled, emit: Emit) -> Generation:
         written: list[int] = []
-        generation = super().generate(request, cancelled, lambda ids: written.extend(ids) or False)
+        generation = super().generate(request, cancelled, lambda ids, _=(): written.extend(ids) or False)
         for start in range(0, len(written), self._block):
             if emit(written[start : start + self._block]):
                 break

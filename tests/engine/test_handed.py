@@ -96,7 +96,7 @@ def test_the_end_token_ends_it_wherever_it_is_accepted(make_runner: Any, k: int)
             prompt=prompt(), max_new_tokens=24, stop_ids=frozenset({end}), speculation="on", slot="s"
         )
         streamed: list[int] = []
-        found = subject.generate(request, never, lambda ids, out=streamed: bool(out.extend(ids)))
+        found = subject.generate(request, never, lambda ids, _=(), out=streamed: bool(out.extend(ids)))
         assert found.finish == "stop"
         assert found.ids == streamed == reference[: reference.index(end)]
         following = [*prompt(), *reference[:2], 99]

@@ -109,15 +109,18 @@ def test_an_empty_prompt_is_refused() -> None:
 
 def test_emit_sees_every_id_once_and_may_halt() -> None:
     rounds: list[list[int]] = []
+    said: list[float] = []
 
-    def emit(ids: Sequence[int]) -> bool:
+    def emit(ids: Sequence[int], logprobs: Sequence[float] = ()) -> bool:
         rounds.append(list(ids))
+        said.extend(logprobs)
         return sum(map(len, rounds)) >= 5
 
     request = GenerationRequest(prompt=[1, 2, 3], max_new_tokens=30, speculation="on")
     found = engine(toy()).generate(request, never, emit)
     assert found.finish == "halted"
     assert [token for ids in rounds for token in ids] == found.ids
+    assert said == found.logprobs
     assert all(rounds)
     assert len(found.ids) >= 5
 

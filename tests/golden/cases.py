@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from copilotd.completion import postprocess
 from copilotd.completion.postprocess import Context
+from copilotd.completion.postprocess.sure import whole_lines
 from copilotd.config import SessionSettings
 
 FOLDER = Path(__file__).parent
@@ -44,7 +45,9 @@ class Case(Struct, frozen=True, kw_only=True):
             insert_spaces=None if tabs is spaces else spaces is not None,
         )
         scope = self.options.get("scope") or postprocess.scope(context, settings)
-        return replace(context, scope=scope)
+        doubt = self.options.get("doubt")
+        sure = whole_lines(self.says, self.says.index(doubt)) if doubt else None
+        return replace(context, scope=scope, sure=sure)
 
     def accepted(self, off: frozenset[str] = frozenset()) -> str | None:
         """The document after accepting what is offered; None where nothing is."""

@@ -39,7 +39,7 @@ def never() -> bool:
     return False
 
 
-def carry_on(ids: Sequence[int]) -> bool:
+def carry_on(ids: Sequence[int], logprobs: Sequence[float] = ()) -> bool:
     return False
 
 

@@ -32,7 +32,7 @@ class PlainCompleter:
             stop_ids=vocabulary.control,
         )
 
-        def late(ids: object) -> bool:
+        def late(ids: object, logprobs: object = ()) -> bool:
             return deadline is not None and time.monotonic() > deadline
 
         generation = self._backend.generate(request, cancelled, late)

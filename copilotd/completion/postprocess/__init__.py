@@ -13,6 +13,7 @@ from copilotd.completion.postprocess import (
     overlap,
     popup,
     repetition,
+    sure,
 )
 from copilotd.completion.postprocess.scope import scope
 from copilotd.completion.postprocess.texts import Applied, Context, Result, Rule, Scope
@@ -20,6 +21,7 @@ from copilotd.completion.postprocess.texts import Applied, Context, Result, Rule
 __all__ = ["CUTS", "RULES", "Context", "Result", "Rule", "Scope", "apply", "enough", "scope"]
 
 RULES: dict[str, Rule] = {
+    "sure": sure.sure,
     "characters": control.characters,
     "markers": control.markers,
     "fence": control.fence,
@@ -38,7 +40,7 @@ RULES: dict[str, Rule] = {
     "overlap": overlap.overlap,
     "popup": popup.popup,
 }
-"""In this order: first what is no text at all, then where it stands, then where it ends."""
+"""In this order: first how much the model stands for, then what is no text at all, then where it stands, then where it ends."""
 
 CUTS = ("markers", "fence", "one_line", "unopened", "following", "repetition", "block", "long")
 """Rules that may end a text while it is being written."""
@@ -61,6 +63,8 @@ def apply(context: Context, text: str, off: frozenset[str] = frozenset()) -> Res
 
 def enough(context: Context, text: str) -> bool:
     """More of this text would be cut: asked after every round of decoding. Judges complete lines, and a last one that has no end."""
+    if context.scope == "block" and context.sure is not None:
+        return True
     if (clean := control.characters(context, text)) is not None:
         text = clean.text
     text = control.answer(text)

@@ -23,6 +23,8 @@ class Context(Struct, frozen=True, kw_only=True):
     """how much is wanted, as `scope.scope` decided"""
     selected: str = ""
     """what the popup's highlighted entry would still write after the cursor; "" without a popup"""
+    sure: int | None = None
+    """code points of the text, whole lines, of which the model is sure; None: all of them"""
     tab_size: int | None = None
     insert_spaces: bool | None = None
 

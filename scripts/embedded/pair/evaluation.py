@@ -152,7 +152,7 @@ class Model:
         """One line; ended as well where the output goes round in circles."""
         written: list[int] = []
 
-        def emit(ids: Sequence[int]) -> bool:
+        def emit(ids: Sequence[int], logprobs: Sequence[float] = ()) -> bool:
             written.extend(ids)
             text = self.vocabulary.decode(written)[len(prompt.dropped) :]
             return "\n" in text.lstrip(" \t") or loops(written)
