@@ -37,6 +37,17 @@ class Description(Struct, frozen=True, kw_only=True):
     kv_bytes: int = 0
     tokenizer: str = ""
     """folder of the tokenizer, for the workspace index; "": there is none"""
+class Calibration(Struct, frozen=True):
+    """What was measured at load; empty where nothing is measured."""
+
+    threads: int = 0
+    """of torch, now; 0: not ours to choose"""
+    step_ms: tuple[tuple[int, float], ...] = ()
+    """(rows, milliseconds) of a step of the target, ascending"""
+    draft_step_ms: tuple[tuple[int, float], ...] = ()
+    prefill_tokens_per_s: float = 0.0
+
+
     smaller: str = ""
     """the target to load in its place when memory does not suffice; "": there is none on this machine"""
     remarks: tuple[str, ...] = ()
@@ -45,6 +56,7 @@ class Description(Struct, frozen=True, kw_only=True):
 
 class Backend(Protocol):
     """Ids in, ids out. Used by one thread at a time."""
+    calibration: Calibration = Calibration()
 
     name: str
     """what status shows, e.g. `Qwen2.5-Coder-1.5B + 0.5B, nf4, cpu`"""

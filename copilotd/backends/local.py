@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 from msgspec.structs import replace
 
-from copilotd.backends.base import BackendError, Description, Identity, Progress
+from copilotd.backends.base import BackendError, Calibration, Description, Identity, Progress
 from copilotd.backends.threads import Threads
 from copilotd.config import DaemonSettings, Settings
 from copilotd.engine.calibration import fastest_threads, prefill_tokens_per_s
@@ -55,8 +55,9 @@ class LocalBackend:
         with _said():
             self._threads: Threads | None = None
             """None where their number is not ours to choose"""
-            if pair.device == "cpu" and settings.threads:
-                torch.set_num_threads(settings.threads)
+            self._fixed_threads = settings.threads if pair.device == "cpu" else 0
+            if self._fixed_threads:
+                torch.set_num_threads(self._fixed_threads)
             elif pair.device == "cpu":
                 self._threads = Threads(fastest_threads(pair.target))
             self.prefill_tokens_per_s = prefill_tokens_per_s(pair.target)
@@ -134,7 +135,16 @@ class LocalBackend:
 
     def describe(self) -> Description:
         engine = self._engine
-        return replace(self._description, kv_bytes=engine.kv_bytes if engine is not None else 0)
+        return replace(
+            self._description,
+            kv_bytes=engine.kv_bytes if engine is not None else 0,
+            calibration=self._calibration(),
+        )
+
+    def _calibration(self) -> Calibration:
+        costs, tokens_per_s = self._calibrated
+        threads = self._threads.now if self._threads is not None else self._fixed_threads
+        return Calibration(threads, costs.target, costs.draft, tokens_per_s)
 
     def shrink(self) -> bool:
         given = self.engine.shrink()

@@ -331,6 +331,7 @@ class Daemon:
             draft=description.draft,
             quantisation=description.quantisation,
             identity=description.identity,
+            calibration=description.calibration,
             clients=len(sessions),
             documents=sum(len(session.documents) for session in sessions),
             kv_bytes=description.kv_bytes,

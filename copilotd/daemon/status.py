@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from copilotd.backends.base import Identity
+from copilotd.backends.base import Calibration, Identity
 from copilotd.completion.ask import Completion
 
 
@@ -44,6 +44,7 @@ class Status(Struct, kw_only=True):
     draft: str = ""
     quantisation: str = ""
     identity: Identity = field(default_factory=Identity)
+    calibration: Calibration = field(default_factory=Calibration)
     clients: int = 0
     documents: int = 0
     kv_bytes: int = 0
