@@ -67,6 +67,27 @@ class Trace(Struct, frozen=True):
     events: tuple[Event, ...]
 
 
+def header_line(name: str, files: dict[str, str], settings: SessionSettings | None = None) -> bytes:
+    """The first line of a trace, with the settings that are not the default."""
+    chosen: dict[str, object] = {}
+    if settings is not None:
+        usual = msgspec.to_builtins(SessionSettings())
+        said = msgspec.to_builtins(settings)
+        chosen = {key: value for key, value in said.items() if value != usual[key]}
+    return msgspec.json.encode(Header(FORMAT, name, files, chosen)) + b"\n"
+
+
+def event_line(event: Event) -> bytes:
+    """One line of a trace: what happens and what belongs to it, nothing else."""
+    said: dict[str, object] = msgspec.to_builtins(event)
+    belongs = {"change": ("edits",), "complete": ("at", "trigger"), "disk": ("text",)}
+    kept = {"t", *(key for kind, keys in belongs.items() if said[kind] is not None for key in keys)}
+    line = {key: value for key, value in said.items() if key in kept or value not in (None, False, [], ())}
+    if event.complete is None:
+        line.pop("trigger", None)
+    return msgspec.json.encode(line) + b"\n"
+
+
 def load(file: Path) -> Trace:
     """Read and check a trace. Raises TraceError."""
     try:
