@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -17,8 +18,6 @@ from copilotd.replay.trace import Event, Trace, load
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 TRACES = Path(__file__).with_name("traces")
 sys.path[:0] = [str(SCRIPTS), str(SCRIPTS / "embedded")]
-
-import itertools
 
 from traces import edits, recipes  # type: ignore[import-not-found]  # noqa: E402
 from traces.history import Repository  # type: ignore[import-not-found]  # noqa: E402
