@@ -187,7 +187,7 @@ class Completer:
         """
         found, spot = completion.suggestions, Spot.of(ask)
         known = list(document.memory.recalls(ask))
-        for recalled in known:
+        for recalled in reversed(known):
             if recalled.entry.drawn and (result := _still_fits(recalled, context)):
                 _add_distinct(found, _suggestion(ask, result))
         if len(found) >= ALTERNATIVES or document.drawn == spot:

@@ -9,7 +9,9 @@
 - keep=False leaves `requests` empty, for processes that run long;
 - record_tokens=True records every id as it comes;
 - tokenizer: folder with a tokenizer.json; with one the workspace is indexed;
-- smaller: the model that is loaded when memory does not suffice.
+- smaller: the model that is loaded when memory does not suffice;
+- samples: what it writes instead, one after the other and round again, where ids are to be drawn;
+- doubts: characters that it writes without being sure of them (log-probabilities of -5; else 0).
 - noise: prints to stdout, fd 1, a subprocess, warnings and logging at load and at every generation.
 - `backend.starts` counts generations; `backend.requests` holds every exact GenerationRequest;
   `backend.prompts` the same as text, with control tokens written out ("<|fim_prefix|>…").
@@ -59,7 +61,7 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import takewhile
+from itertools import cycle, takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -185,6 +187,8 @@ class ScriptedBackend:
         keep: bool = True,
         record_tokens: bool = False,
         tokenizer: str = "",
+        samples: Sequence[str] = (),
+        doubts: str = "",
     ) -> None:
         self.name = name
         self.smaller = smaller
@@ -205,6 +209,8 @@ class ScriptedBackend:
         self._record = record
         self._keep = keep
         self._record_tokens = record_tokens
+        self._samples = cycle(samples)
+        self._doubts = doubts.encode()
         self._last: Sequence[int] = ()
 
     @property
@@ -255,17 +261,26 @@ class ScriptedBackend:
         self._last = request.prompt
         counters = Counters(reused_tokens=reused, prefill_tokens=len(request.prompt) - reused)
         ids: list[int] = []
-        finish = self._write(request, prompt, cancelled, emit, ids)
+        logprobs: list[float] = []
+        finish = self._write(request, prompt, cancelled, emit, ids, logprobs)
         counters.target_steps = len(ids)
         self._record({"event": "end", "finish": finish, "emitted": len(ids)})
-        return Generation(ids, [0.0] * len(ids), finish, counters)
+        return Generation(ids, logprobs, finish, counters)
 
     def _write(
-        self, request: GenerationRequest, prompt: str, cancelled: Cancelled, emit: Emit, ids: list[int]
+        self,
+        request: GenerationRequest,
+        prompt: str,
+        cancelled: Cancelled,
+        emit: Emit,
+        ids: list[int],
+        logprobs: list[float],
     ) -> Finish:
         if not _pause(self._prefill_delay, cancelled):
             return "cancelled"
         script = self._script(prompt) if callable(self._script) else self._script
+        if not request.sampling.greedy:
+            script = next(self._samples, script)
         left = iter(self.vocabulary.encode(script) if isinstance(script, str) else script)
         constraint = request.constraint
         state = constraint.start() if constraint else 0
@@ -281,9 +296,12 @@ class ScriptedBackend:
                 token = allowed[0]
             state = constraint.next(state, token) if constraint else 0
             ids.append(token)
+            logprobs.append(
+                -5.0 if any(byte in self._doubts for byte in self.vocabulary.token_bytes(token)) else 0.0
+            )
             if self._record_tokens:
                 self._record({"event": "token"})
-            if emit([token]):
+            if emit([token], logprobs[-1:]):
                 return "halted"
         return "length"
 
