@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="fetch again what is already there")
 
 
+    parser.add_argument("--json", action="store_true", help="progress as JSON lines on stdout, for editors")
 def run(args: argparse.Namespace) -> int:
     if args.name is None:
         _list()
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         soft_wrap=True,
     )
     try:
-        with _Bars(console) as bars:
+        with _Lines() if args.json else _Bars(console) as bars:
             folder = starter.pull(bars.show, force=args.force)
     except PullError as error:
         console.print(f"copilotd pull: {error}", markup=False, soft_wrap=True)
@@ -67,6 +68,34 @@ def _list() -> None:
 
 class _Bars:
     """One bar of megabytes per stage, under the one before."""
+class Done(Struct, frozen=True):
+    """A line of `--json`."""
+
+    stage: str
+    done: int
+    total: int
+    """bytes"""
+
+
+class _Lines:
+    """A line whenever a hundredth more is there."""
+
+    def __init__(self) -> None:
+        self._last = ("", -1)
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        now = (stage, 100 * done // total if total else 0)
+        if now != self._last:
+            self._last = now
+            print(msgspec.json.encode(Done(stage, done, total)).decode(), flush=True)
+
+
 
     def __init__(self, console: Console) -> None:
         columns = (TextColumn("{task.description:<12}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,22 @@ def test_it_pulls_with_a_bar_of_megabytes(
     assert "135.0/135.0 MB" in captured.err
     assert "Apache-2.0" in captured.err
     assert str(starter.folder()) in captured.out
+
+
+def test_progress_as_lines_for_editors(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pulled(progress: Progress, *, force: bool) -> Path:
+        for done in range(0, 93_000_001, 1000):
+            progress("downloading", done, 93_000_000)
+        return starter.folder()
+
+    monkeypatch.setattr(starter, "pull", pulled)
+    assert run("starter", "--json") == 0
+    captured = capsys.readouterr()
+    lines = [line for line in captured.out.splitlines() if line.startswith("{")]
+    assert len(lines) == 101
+    assert json.loads(lines[-1]) == {"stage": "downloading", "done": 93_000_000, "total": 93_000_000}
 
 
 def test_what_is_there_is_not_fetched_again(
