@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+import msgspec
+from msgspec import Struct
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
@@ -17,9 +19,9 @@ MORE = 'Qwen2.5-Coder is your own copy of its files: model = "/path/to/folder" i
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="MODEL", help=f"what to fetch: {starter.NAME}")
     parser.add_argument("--force", action="store_true", help="fetch again what is already there")
-
-
     parser.add_argument("--json", action="store_true", help="progress as JSON lines on stdout, for editors")
+
+
 def run(args: argparse.Namespace) -> int:
     if args.name is None:
         _list()
@@ -66,8 +68,6 @@ def _list() -> None:
     )
 
 
-class _Bars:
-    """One bar of megabytes per stage, under the one before."""
 class Done(Struct, frozen=True):
     """A line of `--json`."""
 
@@ -96,6 +96,8 @@ class _Lines:
             print(msgspec.json.encode(Done(stage, done, total)).decode(), flush=True)
 
 
+class _Bars:
+    """One bar of megabytes per stage, under the one before."""
 
     def __init__(self, console: Console) -> None:
         columns = (TextColumn("{task.description:<12}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
