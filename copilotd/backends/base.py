@@ -26,17 +26,6 @@ class Identity(Struct, frozen=True):
     cache: bool | None = None
 
 
-class Description(Struct, frozen=True, kw_only=True):
-    """What `copilotd status` shows of a backend."""
-
-    target: str = ""
-    draft: str = ""
-    quantisation: str = ""
-    device: str = ""
-    identity: Identity = Identity()
-    kv_bytes: int = 0
-    tokenizer: str = ""
-    """folder of the tokenizer, for the workspace index; "": there is none"""
 class Calibration(Struct, frozen=True):
     """What was measured at load; empty where nothing is measured."""
 
@@ -48,6 +37,20 @@ class Calibration(Struct, frozen=True):
     prefill_tokens_per_s: float = 0.0
 
 
+class Description(Struct, frozen=True, kw_only=True):
+    """What `copilotd status` shows of a backend."""
+
+    target: str = ""
+    draft: str = ""
+    quantisation: str = ""
+    device: str = ""
+    identity: Identity = Identity()
+    calibration: Calibration = Calibration()
+    kv_bytes: int = 0
+    tokenizer: str = ""
+    """folder of the tokenizer, for the workspace index; "": there is none"""
+    snippets: bool = False
+    """without a tokenizer: read the workspace all the same, for pieces of other files to show"""
     smaller: str = ""
     """the target to load in its place when memory does not suffice; "": there is none on this machine"""
     remarks: tuple[str, ...] = ()
@@ -56,7 +59,6 @@ class Calibration(Struct, frozen=True):
 
 class Backend(Protocol):
     """Ids in, ids out. Used by one thread at a time."""
-    calibration: Calibration = Calibration()
 
     name: str
     """what status shows, e.g. `Qwen2.5-Coder-1.5B + 0.5B, nf4, cpu`"""
