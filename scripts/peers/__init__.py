@@ -1,0 +1,1 @@
+"""copilotd measured beside what a user could take instead: transformers and llama.cpp."""

@@ -1,0 +1,55 @@
+"""Places to complete in real files: fresh ones, and ones whose text stands nearby already."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from copilotd.cli.bench import layout, standard_library
+from copilotd.models.vocabulary import Vocabulary
+
+SUFFIX_SHARE = 4
+COPIED_LINES = 12
+
+
+class Prompt(Struct, frozen=True):
+    """One place. Every contender gets the same ids; the others are for prompt lookup in document order."""
+
+    kind: str
+    """fresh or copied"""
+    ids: list[int]
+    before: list[int]
+    after: list[int]
+
+
+def cut(folder: Path, vocabulary: Vocabulary, kind: str, count: int, tokens: int) -> Iterator[Prompt]:
+    """`count` prompts of about `tokens` ids, always the same ones."""
+    rng = random.Random(f"{kind} 1")
+    files = [text for file in standard_library() if len(text := file.read_text("utf-8", "replace")) > 20_000]
+    room_after = tokens // SUFFIX_SHARE
+    room_before = tokens - room_after - 3
+    for _ in range(count):
+        text = rng.choice(files)
+        cursor = rng.randrange(len(text) // 3, len(text) * 2 // 3)
+        before, after = text[:cursor], text[cursor:]
+        if kind == "copied":
+            before, after = copied(text, cursor)
+        before_ids = vocabulary.encode(before[-8 * room_before :])[-room_before:]
+        after_ids = vocabulary.encode(after[: 8 * room_after])[:room_after]
+        yield Prompt(kind, layout(vocabulary, before_ids, after_ids), before_ids, after_ids)
+
+
+def copied(text: str, cursor: int) -> tuple[str, str]:
+    """A block of lines is written a second time below itself: the cursor stands after its first line."""
+    start = text.rfind("\n", 0, cursor) + 1
+    lines = text[start:].splitlines(keepends=True)[: 2 * COPIED_LINES]
+    block = "".join(lines[:COPIED_LINES])
+    end = start + len(block)
+    return text[:end] + lines[0], text[end:]
+
+
+def kinds(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(given) or ("fresh", "copied")

@@ -1,0 +1,99 @@
+"""What was found, as text for a terminal and as the README's Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from peers.decoding import Found, Row
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def decoding(found: Found, shape: str) -> str:
+    """One line per contender: tokens/s by kind, tokens per step, prefill, memory."""
+    kinds = list(dict.fromkeys(row.kind for row in found.rows))
+    contenders = list(dict.fromkeys(row.contender for row in found.rows))
+    header = [
+        f"{shape} shape",
+        *(f"{kind}, tokens/s (per step)" for kind in kinds),
+        "prefill, tokens/s",
+        "memory, MB",
+    ]
+    lines = []
+    for name in contenders:
+        rows = [row for kind in kinds if (row := found.row(name, kind)) is not None]
+        lines.append(
+            [
+                name,
+                *(_speed(row) for row in rows),
+                f"{max(row.prefill_per_s for row in rows):.0f}",
+                f"{max(row.rss_mb for row in rows):.0f}",
+            ]
+        )
+    return markdown(header, lines)
+
+
+def _speed(row: Row) -> str:
+    per_step = row.tokens_per_step
+    return f"{row.tokens_per_s:.1f}" + (f" ({per_step:.2f})" if per_step is not None else "")
+
+
+def ratios(found: Found) -> list[str]:
+    """The sentences that the goals are about."""
+    kinds = list(dict.fromkeys(row.kind for row in found.rows))
+    said = []
+    for kind in kinds:
+        rows = [row for row in found.rows if row.kind == kind and row.tokens_per_s]
+        ours = {
+            row.contender.rsplit(", ", 1)[-1]: row for row in rows if row.contender.startswith("copilotd")
+        }
+        if "plain" not in ours or "speculating" not in ours:
+            continue
+        plain, speculating = ours["plain"], ours["speculating"]
+        same = all(a.ids == b.ids for a, b in zip(plain.runs, speculating.runs, strict=True))
+        drafted = sum(run.drafted for run in speculating.runs)
+        accepted = sum(run.accepted for run in speculating.runs)
+        said.append(
+            f"{kind}: speculating {speculating.tokens_per_s / plain.tokens_per_s:.2f}x plain, "
+            f"acceptance {accepted / drafted if drafted else 0.0:.2f}, the same text: {'yes' if same else 'NO'}"
+        )
+        pairs = sorted(
+            _ms_per_token(b) / _ms_per_token(a)
+            for a, b in zip(plain.runs, speculating.runs, strict=True)
+            if a.timed and b.timed
+        )
+        if pairs:
+            said.append(
+                f"{kind}: time per token, speculating / plain, of {len(pairs)} pairs: "
+                f"median {pairs[len(pairs) // 2]:.2f}, worst {pairs[-1]:.2f}"
+            )
+        for label, mine, theirs in (
+            ("plain / llama.cpp's Q4_0 plain", plain, _best(rows, "llama.cpp Q4_0, plain")),
+            ("speculating / llama.cpp's best", speculating, _best(rows, "llama.cpp")),
+            ("speculating / transformers' best assisted", speculating, _best(rows, "transformers", "plain")),
+        ):
+            if theirs is not None:
+                said.append(
+                    f"{kind}: {label} ({theirs.contender}): {mine.tokens_per_s / theirs.tokens_per_s:.2f}x"
+                )
+    about = found.about
+    if about:
+        rates = [row.tokens_per_s for row in found.rows if row.contender == f"{about['name']}, plain"]
+        share = about["bytes_per_token"] * max(rates, default=0.0) / about["bandwidth"]
+        said.append(
+            f"plain reads {about['bytes_per_token'] / 1e6:.0f} MB of weights a token: {share:.0%} of the "
+            f"{about['bandwidth'] / 1e9:.1f} GB/s this machine reads; free drafts would give {about['ceiling']:.2f}x"
+        )
+    return said
+
+
+def _ms_per_token(run: object) -> float:
+    return run.decode_ms / run.timed  # type: ignore[attr-defined, no-any-return]
+
+
+def _best(rows: list[Row], start: str, without: str = "\0") -> Row | None:
+    theirs = [row for row in rows if row.contender.startswith(start) and without not in row.contender]
+    return max(theirs, key=lambda row: row.tokens_per_s, default=None)
