@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pair
 import pytest
 import torch
@@ -14,7 +15,7 @@ from pair.model import HeadLoss, KeysValues, Qwen2, Shape
 from pair.muon import orthogonalised
 from pair.recipe import Recipe, Rows, Schedule, Stage
 from pair.rows import RowSampler
-from pair.training import Run, next_token_loss
+from pair.training import EMBEDDING, Run, next_token_loss
 from tokenizers import Tokenizer
 
 ENTRIES = 400
@@ -123,11 +124,13 @@ def test_generating_with_a_cache_writes_what_whole_forwards_write() -> None:
         assert past[0].length == 5
 
 
-def test_the_draft_learns_the_targets_law(sampler: RowSampler, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_the_draft_begins_as_layers_of_the_target_and_learns_its_law(
+    sampler: RowSampler, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     teacher = Run(tmp_path / "target", SHAPE, schedule(), seed=1)
     for _ in range(15):
         teacher.advance(lambda m, step, stage: next_token_loss(m, sampler.batch(1, step, stage)))
-    small = Shape(hidden=32, layers=1, heads=1, kv_heads=1, head_dim=32, ffn=48, vocabulary=ENTRIES)
+    small = msgspec.structs.replace(SHAPE, layers=1)
     recipe = Recipe(
         seed=1,
         shares={"python": 1.0},
@@ -136,19 +139,46 @@ def test_the_draft_learns_the_targets_law(sampler: RowSampler, tokenizer: Tokeni
         target=SHAPE,
         draft=small,
         target_schedule=schedule(),
-        draft_schedule=schedule(stages=[Stage(start=0.0, row=128, batch=512, taught=True)]),
+        draft_schedule=schedule(adam_lr=0.001),
+        draft_layers=[1],
         own_share=0.5,
         own_rows=64,
+        own_tokens=24,
     )
-    run = Run(tmp_path / "draft", small, recipe.draft_schedule, seed=1)
     vocabulary.save(tokenizer, tmp_path / "tokenizer")
     export.save(tmp_path / "export", SHAPE, teacher.masters, tmp_path / "tokenizer")
+    beginning = distillation.beginning(tmp_path / "export", recipe.draft_layers)
+    mine, its = "model.layers.0.self_attn.q_proj.weight", "model.layers.1.self_attn.q_proj.weight"
+    assert torch.equal(beginning[mine], teacher.masters[its].bfloat16().float())
+    run = Run(tmp_path / "draft", small, recipe.draft_schedule, 1, beginning)
     loss = distillation.Lessons(tmp_path / "export", sampler, recipe, tmp_path / "draft")
-    losses = [run.advance(loss) for _ in range(12)]
-    assert losses[-1] < 0.8 * losses[0]
+
+    def apart() -> float:
+        """How far the two laws are from each other, in nats a token, on rows that are not learnt from."""
+        stage = recipe.draft_schedule.stages[0]
+        with torch.no_grad():
+            return float(loss(run.model, 1000, stage) - loss(teacher.model, 1000, stage))
+
+    before = apart()
+    for _ in range(20):
+        run.advance(loss)
+    assert apart() < 0.5 * before
+    assert torch.equal(run.masters[EMBEDDING], beginning[EMBEDDING])
     own = torch.load(tmp_path / "draft" / "own.pt", weights_only=True)
     assert own.shape == (64, 128)
     assert own.dtype == torch.int16
+
+
+def test_the_draft_is_asked_after_every_middle_and_now_and_then_before(
+    sampler: RowSampler, tokenizer: Tokenizer
+) -> None:
+    prefix, suffix, middle, end = (
+        tokenizer.token_to_id(f"<|{name}|>")
+        for name in ("fim_prefix", "fim_suffix", "fim_middle", "endoftext")
+    )
+    row = [prefix, 1, 2, 3, 4, suffix, 5, 6, middle, 7, 8, 9, end, prefix, 1, suffix, 2, middle, 3]
+    asked = distillation.telling(torch.tensor([row]), prefix, middle).flatten().tolist()
+    assert [i for i, here in enumerate(asked) if here] == [0, 4, 8, 9, 10, 11, 12, 16, 17, 18]
 
 
 def test_transformers_reads_an_export_and_computes_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -22,8 +22,6 @@ class Stage(Struct, frozen=True, kw_only=True):
     """tokens"""
     echo: float = 0.0
     """share of the rows that repeat a stretch of tokens: what teaches a model to copy, long before code does"""
-    taught: bool = False
-    """the target teaches (the draft); else the corpus alone"""
 
     @property
     def rows(self) -> int:
@@ -77,10 +75,14 @@ class Recipe(Struct, frozen=True, kw_only=True):
     draft: Shape
     target_schedule: Schedule
     draft_schedule: Schedule
+    draft_layers: list[int]
+    """of the target, from 0: what the draft begins as"""
     own_share: float
-    """of the rows it is taught on, that the target wrote itself"""
+    """of the draft's rows, whose end the target wrote itself"""
     own_rows: int
     """so many of them are written, then they come again"""
+    own_tokens: int
+    """of each of them are the target's"""
 
     @classmethod
     def read(cls, path: Path) -> Recipe:

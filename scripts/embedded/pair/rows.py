@@ -54,7 +54,7 @@ class RowSampler:
             self._shelves += found
             self._weights += [shares[language] * shelf.characters**0.5 / roots for shelf in found]
         self.end, self._repository, self._file = map(self._control, ("endoftext", "repo_name", "file_sep"))
-        self._prefix, self._suffix, self._middle = map(
+        self.prefix, self._suffix, self.middle = map(
             self._control, ("fim_prefix", "fim_suffix", "fim_middle")
         )
 
@@ -76,11 +76,11 @@ class RowSampler:
         while len(found) < count:
             _, document, at = self._place(rng)
             ids = self._fim(rng, document, at, 2 * length)
-            prompt = ids[: ids.index(self._middle) + 1 + rng.randrange(6)]
+            prompt = ids[: ids.index(self.middle) + 1 + rng.randrange(6)]
             suffix = prompt.index(self._suffix)
             before = length - 1 - len(prompt[suffix:])
             if 0 < before < suffix:
-                found.append([self._prefix, *prompt[suffix - before :]])
+                found.append([self.prefix, *prompt[suffix - before :]])
         return found
 
     def _row(self, rng: random.Random, length: int) -> list[int]:
@@ -156,7 +156,7 @@ class RowSampler:
         after = self._encode(text[end : end + CHARACTERS * room // 4])[: room // 4] if whole else []
         room -= len(middle) + len(after) + 3
         before = before[max(0, len(before) - room) :]
-        return [self._prefix, *before, self._suffix, *after, self._middle, *middle]
+        return [self.prefix, *before, self._suffix, *after, self.middle, *middle]
 
     def _place(self, rng: random.Random) -> tuple[Shelf, Document, int]:
         (shelf,) = rng.choices(self._shelves, self._weights)

@@ -21,6 +21,9 @@ Loss = Callable[[Qwen2, int, Stage], Tensor]
 """(model in bf16, step, what the rows are to be) -> mean loss"""
 
 
+EMBEDDING = "model.embed_tokens.weight"
+
+
 def next_token_loss(model: Qwen2, ids: Tensor) -> Tensor:
     """ids: [B, T + 1]"""
     hidden = model(ids[:, :-1]).flatten(0, 1)
@@ -37,16 +40,32 @@ def keep_freed_memory() -> None:
 
 
 class Run:
-    """float32 masters are optimised; forward and backward run on a bf16 copy of them."""
+    """float32 masters are optimised; forward and backward run on a bf16 copy of them.
 
-    def __init__(self, folder: Path, shape: Shape, schedule: Schedule, seed: int) -> None:
+    `beginning` is what the weights start as, by name, instead of by chance; the embedding, which is the head
+    too, then stays as it is.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        shape: Shape,
+        schedule: Schedule,
+        seed: int,
+        beginning: dict[str, Tensor] | None = None,
+    ) -> None:
         self.folder, self.schedule = folder, schedule
         folder.mkdir(parents=True, exist_ok=True)
         torch.manual_seed(seed)
         self.masters = {name: p.detach().clone() for name, p in Qwen2(shape).named_parameters()}
         self.model = Qwen2(shape).bfloat16()
-        hidden = [m for name, m in self.masters.items() if m.ndim == 2 and "embed" not in name]
-        others = [m for name, m in self.masters.items() if m.ndim != 2 or "embed" in name]
+        for name, tensor in (beginning or {}).items():
+            self.masters[name].copy_(tensor)
+        self.model.model.embed_tokens.requires_grad_(beginning is None)
+        hidden = [m for name, m in self.masters.items() if m.ndim == 2 and name != EMBEDDING]
+        others = [m for m in self.masters.values() if m.ndim != 2]
+        if beginning is None:
+            others.append(self.masters[EMBEDDING])
         momentum, decay = schedule.muon_momentum, schedule.weight_decay
         self.optimisers = [
             Muon(hidden, lr=schedule.muon_lr, momentum=momentum, weight_decay=decay),
@@ -84,8 +103,8 @@ class Run:
         value.backward()
         rate = self.schedule.rate(self.step, self.seen)
         for name, parameter in self.model.named_parameters():
-            assert parameter.grad is not None
-            self.masters[name].grad, parameter.grad = parameter.grad.float(), None
+            if parameter.grad is not None:
+                self.masters[name].grad, parameter.grad = parameter.grad.float(), None
         for optimiser, peak in zip(self.optimisers, self._peaks, strict=True):
             optimiser.param_groups[0]["lr"] = peak * rate
             optimiser.step()
