@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from rich.table import Table
 
+from copilotd.replay.counts import Counts, Stage
 from copilotd.replay.player import Keystroke, Observations, Request
+
+STAGES = ("waiting", "prompt", "prefill", "decode", "text", "memory")
 
 
 class Quantiles(Struct, frozen=True):
@@ -23,12 +26,16 @@ class Quantiles(Struct, frozen=True):
 
 class TypedThrough(Struct, frozen=True):
     count: int
+    """requests that the daemon answered from memory with what was left of a suggestion"""
+    answer_ms: Quantiles = Quantiles()
+    """of the answers that went on with the ghost shown before"""
 
 
 class Report(Struct, frozen=True, kw_only=True):
     """Figures of one trace, or of all; names as in the format's description."""
 
     name: str
+    model: str
     requests: int
     answered: int
     empty: int
@@ -42,6 +49,10 @@ class Report(Struct, frozen=True, kw_only=True):
     typed_through: TypedThrough
     joined: int
     prefill_tokens: Quantiles
+    """per request that the model worked for"""
+    stage_ms: dict[str, float]
+    """mean milliseconds of an answer by the model: waiting, prompt, prefill, decode, text; of one from
+    `memory`; and, for both, `way`: what front, socket and editor took beside"""
     target_steps: int
     drafted: dict[str, int]
     accepted: dict[str, int]
@@ -72,11 +83,13 @@ def report(name: str, observed: Sequence[Observations]) -> Report:
     keystrokes = [keystroke for trace in observed for keystroke in trace.keystrokes]
     judged = [keystroke for keystroke in keystrokes if keystroke.truth is not None]
     outcomes = Counter(request.outcome for request in requests)
-    drafted, accepted = _gain(observed, "drafted"), _gain(observed, "accepted")
-    generated = _total(observed, "generated_tokens")
-    steps = _total(observed, "target_steps")
+    counts = Counts()
+    for trace in observed:
+        counts = counts.plus(trace.counts)
+    steps = counts.target_steps
     return Report(
         name=name,
+        model=", ".join(dict.fromkeys(trace.model for trace in observed if trace.model)),
         requests=len(requests),
         answered=outcomes["answered"],
         empty=outcomes["empty"],
@@ -90,14 +103,20 @@ def report(name: str, observed: Sequence[Observations]) -> Report:
         },
         answer_ms=quantiles(request.ms for request in requests if request.outcome == "answered"),
         cold_ms=quantiles(k.ghost_ms for k in keystrokes if k.cold and k.ghost_ms is not None),
-        typed_through=TypedThrough(_total(observed, "requests", "typed_through")),
-        joined=_total(observed, "requests", "joined"),
-        prefill_tokens=_prefill(observed),
+        typed_through=TypedThrough(
+            counts.typed_through, quantiles(request.ms for request in requests if request.along)
+        ),
+        joined=counts.joined,
+        prefill_tokens=quantiles(Counter(counts.prefill).elements()),
+        stage_ms=_stage_ms(requests, counts.stages),
         target_steps=steps,
-        drafted=drafted,
-        accepted=accepted,
-        acceptance={source: round(accepted.get(source, 0) / n, 4) for source, n in drafted.items() if n},
-        tokens_per_step=round(generated / steps, 3) if steps else None,
+        drafted=dict(sorted(counts.drafted.items())),
+        accepted=dict(sorted(counts.accepted.items())),
+        acceptance={
+            source: round(counts.accepted.get(source, 0) / n, 4)
+            for source, n in sorted(counts.drafted.items())
+        },
+        tokens_per_step=round(counts.generated_tokens / steps, 3) if steps else None,
         exact_chars_share=_exact_chars(requests),
         exact_line_share=_share([_right(r) for r in requests if _first_line(r.truth)]),
         ghost_in_time_share=_share([_in_time(k) for k in judged]),
@@ -169,33 +188,16 @@ def _right_in_time(observed: Sequence[Observations]) -> float | None:
     return _share(right)
 
 
-def _number_at(status: dict[str, object], *keys: str) -> int:
-    found: object = status
-    for key in keys:
-        found = found.get(key, 0) if isinstance(found, dict) else 0
-    return found if isinstance(found, int) else 0
-
-
-def _total(observed: Sequence[Observations], *keys: str) -> int:
-    """How much a counter of the daemon's status grew over the traces."""
-    return sum(_number_at(o.status_after, *keys) - _number_at(o.status_before, *keys) for o in observed)
-
-
-def _gain(observed: Sequence[Observations], key: str) -> dict[str, int]:
-    sources = {s for o in observed for s in _dict(o.status_after.get(key))}
-    return {source: _total(observed, key, source) for source in sorted(sources)}
-
-
-def _dict(value: object) -> dict[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def _prefill(observed: Sequence[Observations]) -> Quantiles:
-    """From the histogram {tokens: requests} that the daemon's status counts."""
-    counts: Counter[int] = Counter()
-    for o in observed:
-        for tokens in _dict(o.status_after.get("prefill")):
-            counts[int(tokens)] += _number_at(o.status_after, "prefill", tokens) - _number_at(
-                o.status_before, "prefill", tokens
-            )
-    return quantiles(counts.elements())
+def _stage_ms(requests: Sequence[Request], stages: Mapping[str, Stage]) -> dict[str, float]:
+    means = {
+        name: round(stage.ms / stage.count, 3)
+        for name in STAGES
+        if (stage := stages.get(name)) is not None and stage.count
+    }
+    finished = [request.ms for request in requests if request.outcome in ("answered", "empty")]
+    within = [stages[name] for name in ("answer", "memory") if name in stages]
+    served = sum(stage.count for stage in within)
+    if finished and served:
+        way = statistics.fmean(finished) - sum(stage.ms for stage in within) / served
+        means["way"] = round(max(0.0, way), 3)
+    return means

@@ -1,10 +1,14 @@
-"""The report's arithmetic on observations written by hand."""
+"""The report's arithmetic on observations written by hand, and the page of it."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from copilotd.replay.player import Keystroke, Observations, Request
+from copilotd.replay.counts import Counts, Stage
+from copilotd.replay.picture import picture
+from copilotd.replay.player import Keystroke, Observations, Request, Sample
 from copilotd.replay.report import Quantiles, quantiles, report
 
 
@@ -14,8 +18,25 @@ def test_quantiles_are_values_that_were_seen() -> None:
 
 
 def observed() -> Observations:
+    half = Counts(drafted={"lookup": 4}, accepted={"lookup": 4})
+    whole = Counts(
+        typed_through=3,
+        joined=1,
+        target_steps=4,
+        generated_tokens=10,
+        drafted={"lookup": 8, "draft": 2},
+        accepted={"lookup": 6},
+        prefill={1: 19, 40: 1},
+        stages={
+            "answer": Stage(1, 30.0),
+            "memory": Stage(1, 2.0),
+            "prefill": Stage(1, 10.0),
+            "decode": Stage(1, 20.0),
+        },
+    )
     return Observations(
         "one",
+        "toy",
         keystrokes=[
             Keystroke(0.0, "total\n", cold=True, ghost_ms=50.0, right=True, next_ms=100.0),
             Keystroke(100.0, "otal\n", ghost_ms=250.0, right=True, next_ms=200.0),
@@ -23,18 +44,10 @@ def observed() -> Observations:
         ],
         requests=[
             Request("total\n", "answered", 45.0, False, "total\n    more"),
-            Request("otal\n", "answered", 20.0, True, "other"),
+            Request("otal\n", "answered", 20.0, True, "other", along=True),
             Request("tal\n", "cancelled", 1.0, False, None),
         ],
-        status_before={"target_steps": 10, "generated_tokens": 10, "drafted": {"lookup": 4}},
-        status_after={
-            "target_steps": 14,
-            "generated_tokens": 20,
-            "drafted": {"lookup": 12, "draft": 2},
-            "accepted": {"lookup": 6},
-            "requests": {"typed_through": 3, "joined": 1},
-            "prefill": {"1": 19, "40": 1},
-        },
+        samples=[Sample(1000.0, half), Sample(2000.0, whole)],
     )
 
 
@@ -51,8 +64,14 @@ def test_report_counts_and_shares() -> None:
     assert one.drafted == {"draft": 2, "lookup": 8}
     assert one.acceptance == {"draft": 0.0, "lookup": 0.75}
     assert one.typed_through.count == 3
+    assert one.typed_through.answer_ms == Quantiles(20.0, 20.0, 20.0, 20.0)
     assert one.prefill_tokens.p50 == 1
     assert one.prefill_tokens.max == 40
+
+
+def test_milliseconds_by_stage_are_means_and_the_way_is_what_the_daemon_did_not_take() -> None:
+    stages = report("one", [observed()]).stage_ms
+    assert stages == {"prefill": 10.0, "decode": 20.0, "memory": 2.0, "way": 32.5 - 16.0}
 
 
 def test_two_traces_add_up() -> None:
@@ -60,3 +79,28 @@ def test_two_traces_add_up() -> None:
     assert both.requests == 6
     assert both.target_steps == 8
     assert both.acceptance["lookup"] == 0.75
+    assert both.prefill_tokens.max == 40
+
+
+def test_differences_of_two_readings() -> None:
+    half, whole = (sample.counts for sample in observed().samples)
+    gained = whole.since(half)
+    assert gained.drafted == {"lookup": 4, "draft": 2}
+    assert gained.accepted == {"lookup": 2}
+    assert gained.stages["answer"] == Stage(1, 30.0)
+    assert half.plus(gained).drafted == whole.drafted
+
+
+def test_the_page_shows_every_part() -> None:
+    traces = [observed(), observed()]
+    text = picture(traces, [*(report(o.name, [o]) for o in traces), report("all", traces)], "speed: max")
+    for words in ("How soon", "Where the milliseconds go", "Acceptance over time", "Tokens by source", "toy"):
+        assert words in text
+    assert text.count("<svg") == 4
+    assert len(re.findall(r">(lookup|draft)</text>", text)) >= 2
+
+
+def test_a_page_of_nothing() -> None:
+    nothing = [Observations("none")]
+    text = picture(nothing, [report("none", nothing), report("all", nothing)], "x")
+    assert "Nothing was drafted" in text
