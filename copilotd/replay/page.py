@@ -119,7 +119,7 @@ def _drawn(title: str, draw: Callable[[Axes], None], height: float) -> str:
     draw(axes)
     axes.spines[["top", "right"]].set_visible(False)
     if len(axes.get_legend_handles_labels()[1]) > 1:
-        axes.legend(frameon=False, fontsize="small")
+        figure.legend(frameon=False, fontsize="small", loc="outside right upper")
     return f"<figure>\n<figcaption>{escape(title)}</figcaption>\n{_svg(figure)}</figure>"
 
 
@@ -139,6 +139,8 @@ def _lines(axes: Axes, plot: Plot) -> None:
         )
     if plot.log_x:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
     axes.set_xlabel(_plain(plot.x_label))
     axes.set_ylabel(_plain(plot.y_label))
     axes.set_ylim(0, plot.y_max)
