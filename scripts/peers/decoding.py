@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from copilotd.models.tokenizer import TokenizerVocabulary
 from peers.llama import MissingPeer, Server
-from peers.prompts import Prompt, cut
+from peers.prompts import cut
 from peers.weights import Weights
 from peers.worker import Asked, Job, Run, Worker
 
@@ -115,9 +115,7 @@ def decode(plan: Plan, say: Callable[[str], None]) -> Found:
         rows = {(name, kind): Row(name, kind) for kind in plan.kinds for name, _, _ in modes}
         vocabulary = TokenizerVocabulary.from_folder(plan.weights.target)
         for kind in plan.kinds:
-            for at, prompt in enumerate(
-                cut(plan.weights.target, vocabulary, kind, plan.prompts, plan.context)
-            ):
+            for at, prompt in enumerate(cut(vocabulary, kind, plan.prompts, plan.context)):
                 say(f"{kind} prompt {at + 1} of {plan.prompts}")
                 shift = at % len(modes) if modes else 0
                 for name, mode, contender in modes[shift:] + modes[:shift]:
@@ -187,8 +185,3 @@ def _llama(plan: Plan, stack: ExitStack, found: Found) -> Iterator[tuple[str, st
 
 
 _CONTENDERS = {"copilotd": _copilotd, "transformers": _transformers, "llama": _llama}
-
-
-def prompts_of(plan: Plan, kind: str) -> list[Prompt]:
-    vocabulary = TokenizerVocabulary.from_folder(plan.weights.target)
-    return list(cut(plan.weights.target, vocabulary, kind, plan.prompts, plan.context))

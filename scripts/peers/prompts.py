@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -25,7 +24,7 @@ class Prompt(Struct, frozen=True):
     after: list[int]
 
 
-def cut(folder: Path, vocabulary: Vocabulary, kind: str, count: int, tokens: int) -> Iterator[Prompt]:
+def cut(vocabulary: Vocabulary, kind: str, count: int, tokens: int) -> Iterator[Prompt]:
     """`count` prompts of about `tokens` ids, always the same ones."""
     rng = random.Random(f"{kind} 1")
     files = [text for file in standard_library() if len(text := file.read_text("utf-8", "replace")) > 20_000]
@@ -49,7 +48,3 @@ def copied(text: str, cursor: int) -> tuple[str, str]:
     block = "".join(lines[:COPIED_LINES])
     end = start + len(block)
     return text[:end] + lines[0], text[end:]
-
-
-def kinds(given: Sequence[str]) -> tuple[str, ...]:
-    return tuple(given) or ("fresh", "copied")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from peers.decoding import Found, Row
+from peers.sessions import Session, quantile
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -97,3 +98,62 @@ def _ms_per_token(run: object) -> float:
 def _best(rows: list[Row], start: str, without: str = "\0") -> Row | None:
     theirs = [row for row in rows if row.contender.startswith(start) and without not in row.contender]
     return max(theirs, key=lambda row: row.tokens_per_s, default=None)
+
+
+def sessions(found: Sequence[Session], shape: str) -> str:
+    """One line per contender: what a typist waited for."""
+    header = [
+        f"{shape} shape", "keys", "typed through", "first line p50, ms", "p95, ms", "answers",
+        "any key to ghost p50", "p95", "never", "memory, MB",
+    ]  # fmt: skip
+    lines = []
+    for name in dict.fromkeys(session.contender for session in found):
+        mine = [session for session in found if session.contender == name]
+        strokes = [stroke for session in mine for stroke in session.strokes]
+        asked = lines_ms(found, name)
+        ghosts = [ms for session in mine for ms in session.ghosts_ms]
+        lines.append(
+            [
+                name, str(len(strokes)), str(sum(s.typed_through for s in strokes)),
+                f"{quantile(asked, 0.5):.0f}", f"{quantile(asked, 0.95):.0f}", str(len(asked)),
+                f"{quantile(ghosts, 0.5):.0f}", f"{quantile(ghosts, 0.95):.0f}",
+                str(sum(s.ms is None for s in strokes)), f"{max(s.rss_mb for s in mine):.0f}",
+            ]
+        )  # fmt: skip
+    return markdown(header, lines)
+
+
+def lines_ms(found: Sequence[Session], contender: str) -> list[float]:
+    return [ms for session in found if session.contender == contender for ms in session.lines_ms]
+
+
+def session_ratios(found: Sequence[Session]) -> list[str]:
+    """The first contender's times to the first complete line as parts of the others'."""
+    names = list(dict.fromkeys(session.contender for session in found))
+    said = []
+    mine = lines_ms(found, names[0])
+    for name in names[1:]:
+        theirs = lines_ms(found, name)
+        if mine and theirs:
+            parts = [
+                f"p{share * 100:.0f} {quantile(mine, share) / quantile(theirs, share):.2f}"
+                for share in (0.5, 0.95)
+            ]
+            said.append(f"{names[0]} / {name}, first line: {', '.join(parts)}")
+        pairs = [
+            (a.ms, b.ms)
+            for ours, others in zip(_of(found, names[0]), _of(found, name), strict=True)
+            for a, b in zip(ours.strokes, others.strokes, strict=True)
+            if a.line and a.line == b.line and a.asked and b.asked and a.ms is not None and b.ms is not None
+        ]
+        if pairs:
+            ours_ms, others_ms = [a for a, _ in pairs], [b for _, b in pairs]
+            said.append(
+                f"  the same line from both at {len(pairs)} keys: p50 {quantile(ours_ms, 0.5):.0f} and "
+                f"{quantile(others_ms, 0.5):.0f} ms, p95 {quantile(ours_ms, 0.95):.0f} and {quantile(others_ms, 0.95):.0f} ms"
+            )
+    return said
+
+
+def _of(found: Sequence[Session], contender: str) -> list[Session]:
+    return [session for session in found if session.contender == contender]
