@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -16,6 +16,17 @@ class BackendError(Exception):
 
 
 Progress: TypeAlias = Callable[[str, float, float], None]
+class Unavailable(BackendError):
+    """For a moment only: nobody need be told."""
+
+
+@runtime_checkable
+class Begins(Protocol):
+    """A `Constraint` that says what the text must begin with, for backends that cannot mask ids."""
+
+    needed: bytes
+
+
 """What is being loaded, megabytes done, megabytes in all (0: unknown). It may raise to end the load."""
 
 

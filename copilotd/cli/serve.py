@@ -24,6 +24,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _backend(settings: Settings, progress: Progress) -> Backend:
+    if settings.daemon.backend == "openai":
+        from copilotd.backends.openai.backend import OpenAIBackend
+
+        return OpenAIBackend.load(settings, progress)
     from copilotd.backends.local import LocalBackend
 
     return LocalBackend.load(settings, progress)

@@ -66,6 +66,9 @@ class Completer:
             temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p, seed=settings.seed
         )
         self._speculation = settings.speculation
+        self._prefetches = settings.prefetch == "on" or (
+            settings.prefetch == "auto" and settings.backend == "local"
+        )
         self._cold_tokens = settings.cold_tokens
         self._documents: OrderedDict[tuple[str, str], Document] = OrderedDict()
 
@@ -417,7 +420,7 @@ class Completer:
     def _prefetch(self, document: Document, cancelled: Cancelled) -> bool:
         """The completion where the cursor lands if what was shown is accepted."""
         shown, document.shown = document.shown, None
-        if shown is None:
+        if shown is None or not self._prefetches:
             return False
         ask = _landed(*shown)
         if document.memory.recall(ask) is not None:

@@ -14,7 +14,7 @@ class Begin(Struct, tag="begin", frozen=True):
     """First message: what to tokenise with and what the user allows."""
 
     tokenizer: str
-    """folder with a tokenizer.json"""
+    """folder with a tokenizer.json; "": nothing is tokenised, snippets alone are wanted"""
     secrets_allowed: tuple[str, ...] = ()
     verbose: bool = False
     """say of each file why it is passed over"""

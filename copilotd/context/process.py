@@ -71,9 +71,9 @@ class ContextProcess:
 
     # ---- what the daemon tells ---------------------------------------------------------------------------
 
-    async def begin(self, tokenizer: Path, secrets_allowed: tuple[str, ...], verbose: bool = False) -> None:
+    async def begin(self, tokenizer: str, secrets_allowed: tuple[str, ...], verbose: bool = False) -> None:
         """Start, or start anew if the tokenizer or the rule of secrets has changed."""
-        begin = Begin(str(tokenizer), secrets_allowed, verbose)
+        begin = Begin(tokenizer, secrets_allowed, verbose)
         if begin != self._begin:
             self._begin = begin
             self._starts = 0

@@ -349,6 +349,8 @@ def main() -> None:
 
 def _end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """To the daemon's stray output: an exception's words may be somebody's text, so they are left out."""
+    if not path:
+        return lambda text: []
     places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(trace)]
     sys.stderr.write(f"the index process ends: {kind.__name__} in {' < '.join(reversed(places))}\n")
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from copilotd.backends.base import BackendError
 from copilotd.completion.ask import Completion
 from copilotd.daemon.loading import Models, is_lost_device, is_out_of_memory
 from copilotd.daemon.log import log, place
@@ -14,6 +15,9 @@ from copilotd.daemon.platform import on_battery
 from copilotd.daemon.scheduler import Job, Scheduler
 
 R = TypeVar("R")
+
+AWAY = "away"
+"""the word for a backend that cannot answer now and has said why"""
 
 
 class Engine(threading.Thread):
@@ -66,7 +70,17 @@ class Engine(threading.Thread):
         if completer is None:
             return self._models.state.state
         try:
-            return completer.complete(job.ask, job.is_cancelled, self._deadline(job))
+            completion = completer.complete(job.ask, job.is_cancelled, self._deadline(job))
+            if completion.explanation.counters.target_steps:
+                self._models.well()
+            return completion
+        except Exception as error:
+            word = self._failed(error)
+        substitute = self._models.substitute
+        if word != AWAY or substitute is None:
+            return word
+        try:
+            return substitute.complete(job.ask, job.is_cancelled, self._deadline(job))
         except Exception as error:
             return self._failed(error)
 
@@ -88,6 +102,9 @@ class Engine(threading.Thread):
 
     def _failed(self, error: Exception) -> str:
         """Deal with what the models threw; the word that `status` counts."""
+        if isinstance(error, BackendError) and not is_out_of_memory(error):
+            self._models.trouble(error)
+            return AWAY
         log.error("the engine failed: %s", place(error))
         if is_out_of_memory(error):
             self._models.give_back()

@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from copilotd.backends.base import Backend, BackendError, Description, Progress
+from copilotd.backends.base import Backend, BackendError, Description, Progress, Unavailable
 from copilotd.completion.ask import Ask, Completion, Suggestion
 from copilotd.config import DaemonSettings, Settings
 from copilotd.daemon.log import log, place
@@ -61,6 +61,7 @@ class ModelState(Struct, frozen=True, kw_only=True):
     device: str = ""
     tokenizer: str = ""
     notices: tuple[Notice, ...] = ()
+    snippets: bool = False
     """to be said once to every front, as long as this load lasts"""
 
 
@@ -85,8 +86,17 @@ class Models:
         self.completer: Completes | None = None
         self.state = ModelState()
 
+        self.substitute: Completes | None = None
+        """what writes while the backend cannot, once it was needed"""
+        self._substitutes: Backend | None = None
+        self._trouble: Notice | None = None
     def describe(self) -> Description:
         """What is loaded now; may be asked from any thread."""
+    @property
+    def completers(self) -> tuple[Completes, ...]:
+        """Whoever may remember something of a document."""
+        return tuple(one for one in (self.completer, self.substitute) if one is not None)
+
         backend = self._backend
         return backend.describe() if backend is not None else Description()
 
@@ -124,6 +134,41 @@ class Models:
 
     def give_back(self) -> None:
         """A request ran out of memory: halve the caches; if that is done already, load a smaller pair."""
+    def trouble(self, error: BackendError) -> None:
+        """The backend cannot answer for now, and the rest goes on. A person is told once, if at all."""
+        if isinstance(error, Unavailable):
+            return
+        if self._trouble is None:
+            self._trouble = Notice("warning", f"{error}. copilotd tries again by itself.")
+            log.warning("%s", error)
+            notices = (*self.state.notices, self._trouble)
+            self._set(replace(self.state, message=str(error), notices=notices))
+        if self.substitute is None and self._settings.daemon.fallback == "embedded":
+            self._load_substitute()
+
+    def well(self) -> None:
+        """The backend answers."""
+        if self._trouble is not None:
+            notices = tuple(notice for notice in self.state.notices if notice is not self._trouble)
+            self._trouble = None
+            log.info("the backend answers again")
+            self._set(replace(self.state, message="", notices=notices))
+
+    def _load_substitute(self) -> None:
+        """The pair that comes with copilotd. One that cannot be loaded is not tried again."""
+        daemon = replace(
+            self._settings.daemon, backend="local", model="embedded", draft="auto", fallback="none"
+        )
+        self._settings = replace(self._settings, daemon=replace(self._settings.daemon, fallback="none"))
+        try:
+            self._substitutes = self._make_backend(Settings(daemon=daemon), lambda what, done, total: None)
+            self.substitute = self._make_completer(self._substitutes, daemon)
+            log.info("%s writes meanwhile", self._substitutes.name)
+        except Exception as error:
+            log.error("loading the fallback failed: %s: %s", place(error), error)
+            text = f"copilotd's fallback cannot write: {_reason(error)}"
+            self._set(replace(self.state, notices=(*self.state.notices, Notice("warning", text))))
+
         backend = self._backend
         if backend is None:
             return
@@ -158,13 +203,17 @@ class Models:
                 tokenizer=description.tokenizer,
                 notices=notices,
             )
+                snippets=description.snippets,
         )
 
     def _let_go(self) -> None:
-        backend, self._backend, self.completer = self._backend, None, None
-        if backend is not None:
-            backend.close()
-            del backend
+        held = [backend for backend in (self._backend, self._substitutes) if backend is not None]
+        self._backend = self._substitutes = self._trouble = None
+        self.completer = self.substitute = None
+        if held:
+            for backend in held:
+                backend.close()
+            del held, backend
             gc.unfreeze()
             gc.collect()
             log.info("models freed")

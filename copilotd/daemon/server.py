@@ -167,12 +167,12 @@ class Daemon:
             self._scheduler.call(partial(self._forget_client, connection.client))
 
     def _forget_client(self, client: str) -> None:
-        if self._models.completer is not None:
-            self._models.completer.close_client(client)
+        for completer in self._models.completers:
+            completer.close_client(client)
 
     def _forget_document(self, client: str, uri: str) -> None:
-        if self._models.completer is not None:
-            self._models.completer.close_document(client, uri)
+        for completer in self._models.completers:
+            completer.close_document(client, uri)
 
     # ---- messages ----
 
@@ -275,8 +275,8 @@ class Daemon:
             counters.changed += kept is False
 
     def _tell_accepted(self, client: str, suggestion: Suggestion) -> None:
-        if self._models.completer is not None:
-            self._models.completer.accepted(client, suggestion)
+        for completer in self._models.completers:
+            completer.accepted(client, suggestion)
 
     def _end(self, jobs: Iterable[Job], outcome: Literal["cancelled", "superseded"]) -> None:
         """Answer at once; the engine lets the job go within a step."""
@@ -394,7 +394,7 @@ class Daemon:
             self._survived()
         if state.state == "ready":
             self._model = self._models.describe().target
-            self._workspace.begin(state.tokenizer, self._configured.settings.daemon)
+            self._workspace.begin(state.tokenizer, self._configured.settings.daemon, state.snippets)
         for connection in self._connections.values():
             connection.tell(state)
             if state.state in connection.waits_for:

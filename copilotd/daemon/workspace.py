@@ -29,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z_$][\w$]{2,}")
 
 
 class Workspace:
-    """Owned by the socket loop. Without a tokenizer on disk, or with `index = false`, it does nothing."""
+    """Owned by the socket loop. With `index = false`, or where nobody wants any of it, it does nothing."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self._process = ContextProcess(folder, warn)
@@ -42,12 +42,12 @@ class Workspace:
     def progress(self) -> Progress:
         return self._process.progress
 
-    def begin(self, tokenizer: str, settings: DaemonSettings) -> None:
-        """The models are there, and so is what to tokenise with."""
-        if tokenizer and settings.index:
+    def begin(self, tokenizer: str, settings: DaemonSettings, snippets: bool = False) -> None:
+        """The models are there, and so is what to tokenise with; or `snippets` alone are wanted."""
+        if (tokenizer or snippets) and settings.index:
             self._starting = asyncio.create_task(
                 self._process.begin(
-                    Path(tokenizer), settings.secrets_allowed, verbose=settings.log_level == "debug"
+                    tokenizer, settings.secrets_allowed, verbose=settings.log_level == "debug"
                 )
             )
 

@@ -1,0 +1,269 @@
+"""A team's server as a `Backend`: copilotd lays the prompts and judges the text, the server decodes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+from copilotd.backends.base import BackendError, Begins, Description, Progress
+from copilotd.backends.openai.answer import Answer, IdReader
+from copilotd.backends.openai.bodies import Markers, ids_body, text_body
+from copilotd.backends.openai.endpoint import read_endpoint
+from copilotd.backends.openai.failure import Failure
+from copilotd.backends.openai.outage import Outage
+from copilotd.backends.openai.server import Server
+from copilotd.config import DaemonSettings, Settings
+from copilotd.engine.generation import (
+    Cancelled,
+    Counters,
+    Emit,
+    Finish,
+    Generation,
+    GenerationRequest,
+)
+from copilotd.engine.prefix import common_prefix
+from copilotd.models.catalogue import embedded_folder
+from copilotd.models.errors import ModelError
+from copilotd.models.tokenizer import TokenizerVocabulary
+from copilotd.models.vocabulary import Vocabulary
+
+LEARN_S = 3.0
+"""how long a load waits for what the server says of itself"""
+PREFILL_TOKENS_PER_S = 5000.0
+"""until it has been seen"""
+TIMED_PREFILL = 256
+"""Prompts with fewer new tokens than this say little about the prefill speed."""
+WORTH_WARMING = 64
+"""So many tokens cost a waiting person nothing that is noticed."""
+SAMPLE = "def f(x):\n    return {'naïve': x[0] != 12345}  # 漢字\n\n\tfoo->bar();\n"
+
+
+class OpenAIBackend:
+    """Implements `Backend`. Everything but `describe` runs on one thread."""
+
+    def __init__(self, settings: DaemonSettings) -> None:
+        """Asks the server what it is; one that does not answer now may do so later. Raises BackendError."""
+        endpoint = read_endpoint(settings)
+        self._tokenizer = _vocabulary(settings.endpoint_tokenizer)
+        self.vocabulary: Vocabulary = self._tokenizer
+        self._server_name = endpoint.server
+        self._markers = Markers(self._tokenizer)
+        self._outage = Outage(endpoint.server)
+        try:
+            self._server = Server(endpoint)
+        except ValueError:
+            raise BackendError(
+                "the environment names a proxy that is no address (HTTPS_PROXY, ALL_PROXY): mend it, "
+                "then run `copilotd reload`"
+            ) from None
+        self._model = settings.endpoint_model
+        self.name = f"{self._model or 'the model'} at {endpoint.server}"
+        self._as_ids = bool(settings.endpoint_tokenizer)
+        self.context_tokens = settings.context_tokens
+        self.prefill_tokens_per_s = PREFILL_TOKENS_PER_S
+        self._sent: dict[Hashable, list[int]] = {}
+        self._strayed: tuple[list[int], bytes, bool] = ([], b"", False)
+        """the last prompt whose answer did not begin as it had to, how it began, and whether it ended there"""
+        self._remarks: tuple[str, ...] = ()
+        with suppress(Failure):
+            self._learn(LEARN_S)
+            self._compare_tokenizers()
+
+    @classmethod
+    def load(cls, settings: Settings, progress: Progress) -> OpenAIBackend:
+        """Raises BackendError. Nothing is loaded but a tokenizer."""
+        return cls(settings.daemon)
+
+    def generate(self, request: GenerationRequest, cancelled: Cancelled, emit: Emit) -> Generation:
+        output = _Output(emit, request.max_new_tokens)
+        if output.full:
+            return Generation([], [], "length", Counters())
+        reused = common_prefix(self._sent.get(request.slot, []), list(request.prompt))
+        counters = Counters(reused_tokens=reused, prefill_tokens=len(request.prompt) - reused)
+        self._outage.check()
+        try:
+            if not self._model:
+                self._learn(LEARN_S)
+            finish = self._in_a_form_it_takes(request, cancelled, output, counters)
+        except Failure as failure:
+            raise self._outage.failed(failure) from None
+        if counters.target_steps or finish != "cancelled":
+            self._outage.over()
+        counters.generated_tokens = len(output.ids)
+        finish = "halted" if output.halted else "length" if output.full else finish
+        return Generation(output.ids, [0.0] * len(output.ids), finish, counters)
+
+    def warm(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
+        """Have the server's prefix cache hold a prompt, unless it does for all that is known."""
+        prompt = list(request.prompt)
+        lacking = len(prompt) - common_prefix(self._sent.get(request.slot, []), prompt)
+        if lacking < WORTH_WARMING or not self._model or self._outage.going_on:
+            return True
+        answer = self._ask(request, prompt, 1, cancelled)
+        try:
+            for _ in answer:
+                pass
+        except Failure as failure:
+            self._outage.failed(failure)
+            return True
+        if answer.finish == "cancelled":
+            return False
+        self._sent[request.slot] = prompt
+        return True
+
+    def forget(self, document: Hashable) -> None:
+        for slot in [slot for slot in self._sent if isinstance(slot, tuple) and slot[0] == document]:
+            del self._sent[slot]
+
+    def describe(self) -> Description:
+        return Description(target=self._model, device=self._server_name, snippets=True, remarks=self._remarks)
+
+    def shrink(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._server.close()
+
+    # ---- one request ---------------------------------------------------------------------------------------
+
+    def _in_a_form_it_takes(
+        self, request: GenerationRequest, cancelled: Cancelled, output: _Output, counters: Counters
+    ) -> Finish:
+        try:
+            return self._write(request, cancelled, output, counters)
+        except Failure as failure:
+            if not (failure.refused and self._as_ids) or output.ids:
+                raise
+        self._as_ids = False
+        try:
+            return self._write(request, cancelled, output, counters)
+        except Failure as failure:
+            self._as_ids = failure.refused  # then it was not the form that was at fault
+            raise
+
+    def _write(
+        self, request: GenerationRequest, cancelled: Cancelled, output: _Output, counters: Counters
+    ) -> Finish:
+        """No server masks tokens for us. So what has to be written again is left to the model first, whose
+        own tokens are the best ones; where it goes another way it is put into its mouth."""
+        prompt, most = list(request.prompt), request.max_new_tokens
+        needed = request.constraint.needed if isinstance(request.constraint, Begins) else b""
+        if not self._strays(request, prompt, needed):
+            answer = self._ask(request, prompt, most, cancelled)
+            with closing(self._pieces(answer, request, counters)) as pieces:
+                held, data = [], b""
+                for ids in pieces:
+                    held += ids
+                    data += b"".join(map(self.vocabulary.token_bytes, ids))
+                    if len(data) >= len(needed) or not needed.startswith(data):
+                        break
+                if data.startswith(needed):
+                    return answer.finish if output.give(held) else self._pass_on(pieces, answer, output)
+            if answer.finish == "cancelled" and needed.startswith(data):
+                return "cancelled"
+            self._strayed = (prompt, data, answer.finish != "cancelled")
+        forced = self.vocabulary.encode(needed.decode(errors="ignore"))
+        if output.give(forced):
+            return "length"
+        answer = self._ask(request, prompt + forced, most - len(forced), cancelled)
+        with closing(self._pieces(answer, request, counters)) as pieces:
+            return self._pass_on(pieces, answer, output)
+
+    def _pass_on(self, pieces: Iterator[list[int]], answer: Answer, output: _Output) -> Finish:
+        any(output.give(ids) for ids in pieces)
+        return answer.finish
+
+    def _strays(self, request: GenerationRequest, prompt: list[int], needed: bytes) -> bool:
+        """Whether this very prompt was asked last and its answer, which is always the same, does not fit."""
+        asked, data, ended = self._strayed
+        if not needed or not request.sampling.greedy or asked != prompt:
+            return False
+        fits = needed.startswith(data) and not ended
+        return not (fits or data.startswith(needed))
+
+    def _ask(self, request: GenerationRequest, prompt: list[int], most: int, cancelled: Cancelled) -> Answer:
+        body = (
+            ids_body(self._model, prompt, request, most)
+            if self._as_ids
+            else text_body(self._model, prompt, request, most, self._tokenizer)
+        )
+        reader = IdReader(self._tokenizer, self._markers, request.stop_ids)
+        return Answer(self._server.complete(body), reader, cancelled, ids=self._as_ids)
+
+    def _pieces(
+        self, answer: Answer, request: GenerationRequest, counters: Counters
+    ) -> Generator[list[int], None, None]:
+        """The answer's ids; what is learned on the way is kept."""
+        new = 0 if counters.prefill_ms else counters.prefill_tokens
+        try:
+            for ids in answer:
+                counters.target_steps += 1
+                self._sent[request.slot] = list(request.prompt)
+                yield ids
+        finally:
+            if answer.first_s is not None:
+                counters.prefill_ms += answer.first_s * 1e3
+                if new >= TIMED_PREFILL:
+                    self.prefill_tokens_per_s += (new / answer.first_s - self.prefill_tokens_per_s) / 4
+
+    # ---- what the server is --------------------------------------------------------------------------------
+
+    def _learn(self, timeout_s: float) -> None:
+        """Which models it has, and how long a prompt may be. Raises Failure."""
+        models = self._server.models(timeout_s).data
+        chosen = next((one for one in models if self._model in ("", one.id)), None)
+        if chosen is None:
+            if not self._model:
+                raise Failure("names no model: set endpoint_model, then run `copilotd reload`", lasting=True)
+            names = ", ".join(one.id for one in models[:5])
+            self._remark(f"has no model {self._model!r} but {names}: check endpoint_model")
+            return
+        self._model = chosen.id
+        self.name = f"{chosen.id} at {self._server_name}"
+        if chosen.max_model_len is not None:
+            self.context_tokens = max(64, min(self.context_tokens, chosen.max_model_len))
+
+    def _compare_tokenizers(self) -> None:
+        """Ids of another tokenizer would be nonsense without any error. Raises Failure where it cannot say."""
+        if self._as_ids and self._server.tokens(self._model, SAMPLE, LEARN_S) != self.vocabulary.encode(
+            SAMPLE
+        ):
+            self._as_ids = False
+            self._remark(
+                f"splits text otherwise than endpoint_tokenizer does, so prompts go as text: "
+                f"put the tokenizer.json of {self._model} there, then run `copilotd reload`"
+            )
+
+    def _remark(self, words: str) -> None:
+        self._remarks = (*self._remarks, f"copilotd's server {self._server_name} {words}.")
+
+
+class _Output:
+    """What has been given on, within a budget."""
+
+    def __init__(self, emit: Emit, most: int) -> None:
+        self.ids: list[int] = []
+        self.halted = False
+        self._emit, self._most = emit, most
+
+    @property
+    def full(self) -> bool:
+        return len(self.ids) >= self._most
+
+    def give(self, ids: Sequence[int]) -> bool:
+        """True: no more is wanted."""
+        ids = ids[: self._most - len(self.ids)]
+        if ids:
+            self.ids.extend(ids)
+            self.halted = self._emit(ids)
+        return self.halted or self.full
+
+
+def _vocabulary(folder: str) -> TokenizerVocabulary:
+    """The server's, where its tokenizer is at hand; else one that counts and cuts well enough."""
+    place = Path(folder).expanduser() if folder else embedded_folder("target")
+    try:
+        return TokenizerVocabulary.from_folder(place)
+    except ModelError as error:
+        raise BackendError(f"endpoint_tokenizer: {error}; then run `copilotd reload`") from None
