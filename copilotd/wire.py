@@ -130,8 +130,23 @@ class Control(Struct, tag="control", frozen=True):
     verb: Literal["status", "metrics", "stop", "reload", "unload"]
 
 
+class AskOffer(Struct, tag="ask_offer", frozen=True):
+    """The person wants to know what could be fetched; answered by Offer."""
+
+
 FromFront: TypeAlias = (
-    Hello | Configure | Open | Change | Close | Saved | Complete | Cancel | Accepted | Pause | Control
+    Hello
+    | Configure
+    | Open
+    | Change
+    | Close
+    | Saved
+    | Complete
+    | Cancel
+    | Accepted
+    | Pause
+    | AskOffer
+    | Control
 )
 
 # ---- daemon to front -------------------------------------------------------------------------------------
@@ -182,6 +197,19 @@ class Notice(Struct, tag="notice", frozen=True):
     text: str
 
 
+class Choice(Struct, frozen=True):
+    title: str
+    pull: str = ""
+    """what `copilotd pull` is to fetch; "": nothing"""
+
+
+class Offer(Struct, tag="offer", frozen=True):
+    """Better models than those in use could be fetched: to one front, once, and to whoever asks."""
+
+    text: str
+    choices: tuple[Choice, ...] = ()
+
+
 class Report(Struct, tag="report", frozen=True):
     body: msgspec.Raw
     """msgpack of daemon.status.Status, or of daemon.metrics.Report"""
@@ -197,7 +225,7 @@ class Done(Struct, tag="done", frozen=True):
     failed: bool = False
 
 
-FromDaemon: TypeAlias = Welcome | Answer | State | Notice | Report | Done
+FromDaemon: TypeAlias = Welcome | Answer | State | Notice | Offer | Report | Done
 
 _encoder = msgspec.msgpack.Encoder()
 _from_front = msgspec.msgpack.Decoder(FromFront)

@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from msgspec import Struct
 
 from copilotd.engine.generation import Cancelled, Emit, Generation, GenerationRequest
+from copilotd.models.offer import Offer
 from copilotd.models.vocabulary import Vocabulary
 
 
@@ -15,7 +16,6 @@ class BackendError(Exception):
     """Why a backend cannot answer. The message names what is wrong and the remedy; it is said once."""
 
 
-Progress: TypeAlias = Callable[[str, float, float], None]
 class Unavailable(BackendError):
     """For a moment only: nobody need be told."""
 
@@ -27,6 +27,7 @@ class Begins(Protocol):
     needed: bytes
 
 
+Progress: TypeAlias = Callable[[str, float, float], None]
 """What is being loaded, megabytes done, megabytes in all (0: unknown). It may raise to end the load."""
 
 
@@ -64,6 +65,8 @@ class Description(Struct, frozen=True, kw_only=True):
     """without a tokenizer: read the workspace all the same, for pieces of other files to show"""
     smaller: str = ""
     """the target to load in its place when memory does not suffice; "": there is none on this machine"""
+    offers: tuple[Offer, ...] = ()
+    """what could be fetched that is better than what is loaded for want of it"""
     remarks: tuple[str, ...] = ()
     """said to the person once: what is not as configured (no draft, a smaller pair) and what to do"""
 

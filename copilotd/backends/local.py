@@ -50,6 +50,7 @@ class LocalBackend:
             tokenizer=str(pair.tokenizer),
             identity=Identity(speculation=pair.identity.speculation, cache=pair.identity.cache),
             smaller=pair.smaller,
+            offers=pair.offers,
             remarks=tuple(pair.warnings),
         )
         with _said():

@@ -75,7 +75,7 @@ async def _ask(file: Path, text: str, offset: int) -> wire.Answer:
                 asked = True
                 request = wire.Complete(id=1, uri=file.as_uri(), version=1, offset=offset, explain=True)
                 writer.write(wire.frame(request))
-            elif isinstance(said, wire.Notice):
+            elif isinstance(said, wire.Notice | wire.Offer):
                 print(said.text, file=sys.stderr)
             elif isinstance(said, wire.Answer):
                 return said

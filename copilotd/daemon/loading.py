@@ -20,6 +20,7 @@ from copilotd.completion.ask import Ask, Completion, Suggestion
 from copilotd.config import DaemonSettings, Settings
 from copilotd.daemon.log import log, place
 from copilotd.engine.generation import Cancelled
+from copilotd.models.offer import Offer
 from copilotd.wire import Notice
 
 PROGRESS_S = 0.1
@@ -60,8 +61,9 @@ class ModelState(Struct, frozen=True, kw_only=True):
     name: str = ""
     device: str = ""
     tokenizer: str = ""
-    notices: tuple[Notice, ...] = ()
     snippets: bool = False
+    offers: tuple[Offer, ...] = ()
+    notices: tuple[Notice, ...] = ()
     """to be said once to every front, as long as this load lasts"""
 
 
@@ -84,19 +86,19 @@ class Models:
         self._wanted = 0
         self._told = 0.0
         self.completer: Completes | None = None
-        self.state = ModelState()
-
         self.substitute: Completes | None = None
         """what writes while the backend cannot, once it was needed"""
         self._substitutes: Backend | None = None
         self._trouble: Notice | None = None
-    def describe(self) -> Description:
-        """What is loaded now; may be asked from any thread."""
+        self.state = ModelState()
+
     @property
     def completers(self) -> tuple[Completes, ...]:
         """Whoever may remember something of a document."""
         return tuple(one for one in (self.completer, self.substitute) if one is not None)
 
+    def describe(self) -> Description:
+        """What is loaded now; may be asked from any thread."""
         backend = self._backend
         return backend.describe() if backend is not None else Description()
 
@@ -132,8 +134,6 @@ class Models:
         self._let_go()
         self._set(ModelState(state="failed", message=message, notices=(Notice("error", message),)))
 
-    def give_back(self) -> None:
-        """A request ran out of memory: halve the caches; if that is done already, load a smaller pair."""
     def trouble(self, error: BackendError) -> None:
         """The backend cannot answer for now, and the rest goes on. A person is told once, if at all."""
         if isinstance(error, Unavailable):
@@ -169,6 +169,8 @@ class Models:
             text = f"copilotd's fallback cannot write: {_reason(error)}"
             self._set(replace(self.state, notices=(*self.state.notices, Notice("warning", text))))
 
+    def give_back(self) -> None:
+        """A request ran out of memory: halve the caches; if that is done already, load a smaller pair."""
         backend = self._backend
         if backend is None:
             return
@@ -201,9 +203,10 @@ class Models:
                 name=backend.name,
                 device=description.device,
                 tokenizer=description.tokenizer,
+                offers=description.offers,
+                snippets=description.snippets,
                 notices=notices,
             )
-                snippets=description.snippets,
         )
 
     def _let_go(self) -> None:

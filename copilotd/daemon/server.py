@@ -26,6 +26,8 @@ from copilotd.daemon.engine import Engine
 from copilotd.daemon.loading import MakeBackend, MakeCompleter, Models, ModelState
 from copilotd.daemon.log import log, place
 from copilotd.daemon.metrics import Counting, Report
+from copilotd.daemon.offering import Once
+from copilotd.daemon.offering import message as offer_message
 from copilotd.daemon.scheduler import Job, Scheduler
 from copilotd.daemon.session import Refused
 from copilotd.daemon.status import Counts, Index, Status
@@ -67,6 +69,7 @@ class Daemon:
         self._counts = Counts()
         self._counting = Counting()
         self._takings = Takings()
+        self._offered = Once(log_path.parent / "offered")
         self._model = ""
         """the target loaded last, for the counting"""
         self._loads = 0
@@ -155,6 +158,13 @@ class Daemon:
         if hello.role == "editor":
             connection.begin(hello.editor, self._configured)
         connection.tell(self._state)
+        self._offer()
+
+    def _offer(self) -> None:
+        """Once in a person's life with copilotd, to the first editor there is."""
+        editor = next((c for c in self._connections.values() if c.session is not None), None)
+        if editor is not None and self._state.offers and self._offered.take():
+            editor.send(offer_message(self._state.offers))
 
     def _disconnected(self, connection: Connection) -> None:
         self._judge(self._takings.closing(connection.client, None, self._text_of))
@@ -210,6 +220,8 @@ class Daemon:
                 connection.tell(self._state)
             case wire.Accepted():
                 self._accepted(connection, message)
+            case wire.AskOffer():
+                connection.send(offer_message(self._state.offers))
             case wire.Saved():
                 pass  # of use to the workspace's index only
             case wire.Hello():
@@ -401,6 +413,7 @@ class Daemon:
                 connection.waits_for = ()
                 failed = state.state == "failed"
                 connection.send(wire.Done(state.message or f"{state.state} {state.name}".strip(), failed))
+        self._offer()
 
     def _finished(self, job: Job, outcome: Completion | str) -> None:
         """The engine is done with a job, whether or not anybody still waits for it."""

@@ -48,7 +48,7 @@ class Listener(Protocol):
     def greeting(self) -> Iterable[wire.FromFront]:
         """All that a daemon must know which knows nothing of us."""
 
-    def heard(self, message: wire.State | wire.Notice) -> None: ...
+    def heard(self, message: wire.State | wire.Notice | wire.Offer) -> None: ...
 
 
 class Request:
@@ -185,7 +185,7 @@ class Link:
                     self._failures = 0
                 if request := self._sent.pop(message.id, None):
                     request.settle(message)
-            case wire.State() | wire.Notice():
+            case wire.State() | wire.Notice() | wire.Offer():
                 self._listener.heard(message)
             case wire.Done():
                 self._left = True

@@ -15,6 +15,7 @@ from copilotd.config import Loaded
 from copilotd.lsp import editor, methods
 from copilotd.lsp.display import Display
 from copilotd.lsp.faults import place
+from copilotd.lsp.fetching import Fetching
 from copilotd.lsp.items import Shown
 from copilotd.lsp.link import Connector, Link
 from copilotd.lsp.protocol import FrontProtocol
@@ -43,6 +44,7 @@ class Front(LanguageServer):
         self.capabilities: object = {}
         """as the client sent them"""
         self.display = Display(self)
+        self.fetching = Fetching(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.protocol.reads = {module.METHOD: module.Params for module in methods.MODULES}
@@ -62,6 +64,7 @@ class Front(LanguageServer):
         self.protocol.cancel_requests()
         for task in (reading, broken, *self._tasks):
             task.cancel()
+        self.fetching.close()
         await self.link.close()
         await output.drained(GRACE)
         return 0 if self.protocol.shut_down else 1
@@ -95,7 +98,7 @@ class Front(LanguageServer):
         found = self.capabilities
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None
-        return bool(found)
+        return found is not None and found is not False
 
     async def request(self, method: str, params: object) -> Any:
         """Ask the editor; None if it answers with an error."""
@@ -113,11 +116,14 @@ class Front(LanguageServer):
     def greeting(self) -> Iterator[wire.FromFront]:
         return self.session.greeting()
 
-    def heard(self, message: wire.State | wire.Notice) -> None:
-        if isinstance(message, wire.Notice):
-            self.display.say(message)
-        else:
-            self.display.state(message)
+    def heard(self, message: wire.State | wire.Notice | wire.Offer) -> None:
+        match message:
+            case wire.Notice():
+                self.display.say(message)
+            case wire.Offer():
+                self.fetching.offer(message)
+            case wire.State():
+                self.display.state(message)
 
     # ---- pygls -------------------------------------------------------------------------------------------
 

@@ -109,6 +109,9 @@ class Session:
         self.paused = paused
         self._send(wire.Pause(paused))
 
+    def ask_offer(self) -> None:
+        self._send(wire.AskOffer())
+
     def accepted(self, item: str, length: int | None) -> None:
         self._send(wire.Accepted(item, length))
 

@@ -374,8 +374,9 @@ def test_auto_never_takes_nf4_for_a_small_target(tmp_path: Path, monkeypatch: py
 def test_auto_on_an_empty_machine_is_the_embedded_pair_and_says_what_would_be_better() -> None:
     chosen = load_pair(DaemonSettings(device="cpu", quantisation="int8"), lambda what, done, total: None)
     assert (chosen.target_name, chosen.draft_name) == ("embedded", "embedded-draft")
-    assert "copilotd pull starter" in chosen.warnings[0]
+    assert chosen.warnings == []
+    assert chosen.offers[0].name == "starter"
     named = load_pair(
         DaemonSettings(device="cpu", quantisation="int8", model="embedded"), lambda what, done, total: None
     )
-    assert named.warnings == []
+    assert (named.warnings, named.offers) == ([], ())

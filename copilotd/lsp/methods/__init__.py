@@ -18,6 +18,7 @@ from copilotd.lsp.methods import (
     initialized,
     inline_completion,
     shutdown,
+    work_done_progress_cancel,
 )
 
 MODULES = (
@@ -32,6 +33,7 @@ MODULES = (
     explain,
     did_change_configuration,
     did_change_workspace_folders,
+    work_done_progress_cancel,
     shutdown,
     exit,
 )

@@ -1,4 +1,4 @@
-"""workspace/executeCommand: what the person did with an item, and a rest for this window."""
+"""workspace/executeCommand: what the person did with an item, a rest for this window, and fetching a model."""
 
 from __future__ import annotations
 
@@ -50,9 +50,19 @@ def resume(ls: Front, arguments: list[Any]) -> None:
     ls.display.update()
 
 
+def fetch(ls: Front, arguments: list[Any]) -> None:
+    """A model by its name; without one the person is asked which."""
+    match arguments:
+        case [str(name), *_]:
+            ls.fetching.fetch(name)
+        case _:
+            ls.session.ask_offer()
+
+
 COMMANDS: Mapping[str, Callable[[Front, list[Any]], None]] = {
     "copilotd.didAccept": did_accept,
     "copilotd.didPartiallyAccept": did_partially_accept,
     "copilotd.pause": pause,
     "copilotd.resume": resume,
+    "copilotd.fetch": fetch,
 }

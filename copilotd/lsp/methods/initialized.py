@@ -23,6 +23,7 @@ class Params(shapes.Params):
 
 def handle(ls: Front, params: Params) -> Awaitable[None]:
     ls.display.begin()
+    ls.fetching.begin()
     return _configure(ls)
 
 
