@@ -177,32 +177,48 @@ def nf4_is_fused() -> bool:
     return _nf4_routine() is not None
 
 
+NF4_TILE = 32
+"""outputs come in tiles of so many"""
+
+
+def pack_nf4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As the fused CPU routine wants a matrix [outputs, inputs]: uint8 [tiles · 32, inputs / 2] and bfloat16
+    absmax [inputs / 64, tiles · 32], both of whole tiles and blocks. Parts of whole tiles may be packed apart
+    and put one below, and one beside the other."""
+    outputs, inputs = weight.shape
+    whole = torch.nn.functional.pad(weight.float(), (0, -inputs % NF4_BLOCK, 0, -outputs % NF4_TILE))
+    level, absmax = quantise_nf4(whole)
+    # A byte holds one input's level for output i of a tile (low half) and for output i + 16 (high half).
+    tiles = level.reshape(-1, NF4_TILE, whole.shape[1] // 2, 2).transpose(1, 2).reshape(-1, 2, NF4_TILE)
+    packed = (tiles[:, 0] | (tiles[:, 1] << 4)).reshape(len(whole), whole.shape[1] // 2).contiguous()
+    return packed, absmax.t().to(torch.bfloat16).contiguous()
+
+
 class Nf4:
     """NF4 by bitsandbytes' fused CPU kernel, called on weights packed as it wants them."""
 
     rows_free = True
-    TILE = 32
-    """outputs come in tiles of so many"""
 
     def __init__(self, weight: torch.Tensor) -> None:
         """`weight` is [outputs, inputs]. Raises RuntimeError without the kernel."""
+        self._take(*pack_nf4(weight), *weight.shape)
+
+    @classmethod
+    def packed(cls, weight: torch.Tensor, absmax: torch.Tensor, outputs: int, inputs: int) -> Nf4:
+        """Of what `pack_nf4` gave for a matrix [outputs, inputs]."""
+        product = cls.__new__(cls)
+        product._take(weight, absmax, outputs, inputs)
+        return product
+
+    def _take(self, weight: torch.Tensor, absmax: torch.Tensor, outputs: int, inputs: int) -> None:
         routine = _nf4_routine()
         if routine is None:
             raise RuntimeError("no fused NF4 kernel on this processor")
         self._routine = routine
-        self._outputs = len(weight)
-        self._rest = -weight.shape[1] % NF4_BLOCK
-        self._inputs = weight.shape[1] + self._rest
-        self._padded = self._outputs + -self._outputs % self.TILE
-        level, absmax = quantise_nf4(
-            torch.nn.functional.pad(weight.float(), (0, self._rest, 0, self._padded - self._outputs))
-        )
-        # A byte holds one input's level for output i of a tile (low half) and for output i + 16 (high half).
-        tiles = level.reshape(-1, self.TILE, self._inputs // 2, 2).transpose(1, 2).reshape(-1, 2, self.TILE)
-        self._weight = (
-            (tiles[:, 0] | (tiles[:, 1] << 4)).reshape(self._padded, self._inputs // 2).contiguous()
-        )
-        self._absmax = absmax.t().to(torch.bfloat16).contiguous()
+        self._weight, self._absmax = weight.contiguous(), absmax.contiguous()
+        self._outputs, self._padded = outputs, len(weight)
+        self._rest = -inputs % NF4_BLOCK
+        self._inputs = inputs + self._rest
         self.nbytes = self._weight.nbytes + self._absmax.nbytes
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:

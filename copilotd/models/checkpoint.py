@@ -40,6 +40,7 @@ class Checkpoint:
             files = [folder / "model.safetensors"]
         else:
             raise _no_weights(folder)
+        self.files: list[Path] = files
         self._files: dict[str, Path] = {}
         self._opened: dict[Path, Any] = {}
         self.nbytes = 0

@@ -21,11 +21,12 @@ from copilotd.models.checkpoint import Checkpoint, Weight
 from copilotd.models.choice import NF4_PARAMETERS, PAYS, Choice, choose, draft_gain, row_share
 from copilotd.models.configuration import Configuration, decoder_shape, read_configuration, sizes_of
 from copilotd.models.errors import ModelError, OutOfMemory
+from copilotd.models.kept import Kept
 from copilotd.models.machine import free_bytes, look
 from copilotd.models.memory import Quantisation
 from copilotd.models.offer import Offer, offers
 from copilotd.models.pairing import difference
-from copilotd.models.quantise import fastest, head_product, layer_product
+from copilotd.models.quantise import Packed, fastest, keepable, layer_product, pack, product
 from copilotd.models.store import Place
 from copilotd.models.tokenizer import TokenizerVocabulary
 
@@ -134,8 +135,13 @@ def load_model(
             )
         quantisation = _quantisation(settings, configuration, device, draft=draft)
         _require_memory(place, configuration, quantisation, device, draft=draft)
-        reader = _Reader(checkpoint, configuration, place, quantisation, device)
-        decoder = reader.decoder(progress, draft=draft)
+        kept = Kept.open(checkpoint.files, quantisation, device.type, "draft" if draft else "target")
+        try:
+            reader = _Reader(checkpoint, configuration, place, quantisation, device, kept)
+            decoder = reader.decoder(progress, draft=draft)
+            kept.finish()
+        finally:
+            kept.drop()
     except (MemoryError, torch.OutOfMemoryError):
         raise _out_of_memory(place, device) from None
     except RuntimeError as error:
@@ -244,7 +250,9 @@ class _Reader:
         place: Place,
         quantisation: Quantisation,
         device: torch.device,
+        kept: Kept,
     ) -> None:
+        self._kept = kept
         self._checkpoint = checkpoint
         self._configuration = configuration
         self._shape = decoder_shape(configuration, place.folder / "config.json")
@@ -260,19 +268,12 @@ class _Reader:
             progress(self._place.name, megabytes * index / (shape.layers + 1), megabytes)
             layers.append(self._layer(f"model.layers.{index}"))
         progress(self._place.name, megabytes * shape.layers / (shape.layers + 1), megabytes)
-        words = self._checkpoint.weight("model.embed_tokens", self._configuration.vocab_size, shape.hidden)
-        tied = self._configuration.tie_word_embeddings or "lm_head.weight" not in self._checkpoint
-        head = (
-            words
-            if tied
-            else self._checkpoint.weight("lm_head", self._configuration.vocab_size, shape.hidden)
-        )
         decoder = Decoder(
             shape=shape,
-            embedding=self._embedding(words),
+            embedding=self._embedding(),
             layers=tuple(layers),
             norm=self._vector("model.norm.weight", shape.hidden),
-            head=head_product(head, self._quantisation, self._device, draft=draft),
+            head=self._head(draft=draft),
         )
         progress(self._place.name, megabytes, megabytes)
         return decoder
@@ -292,39 +293,82 @@ class _Reader:
             bias = torch.cat(
                 [self._vector(f"{attention}.{part}_proj.bias", size) for part, size in sizes.items()]
             )
-        return Layer(
-            attention_norm=self._vector(f"{prefix}.input_layernorm.weight", shape.hidden),
-            qkv=self._product(
+        fused = {
+            "qkv": (
                 {f"{attention}.q_proj": queries, f"{attention}.k_proj": keys, f"{attention}.v_proj": keys},
                 shape.hidden,
             ),
-            qkv_bias=bias,
-            output=self._product({f"{attention}.o_proj": shape.hidden}, queries),
-            mlp_norm=self._vector(f"{prefix}.post_attention_layernorm.weight", shape.hidden),
-            gate_up=self._product(
+            "output": ({f"{attention}.o_proj": shape.hidden}, queries),
+            "gate_up": (
                 {f"{prefix}.mlp.gate_proj": shape.intermediate, f"{prefix}.mlp.up_proj": shape.intermediate},
                 shape.hidden,
             ),
-            down=self._product({f"{prefix}.mlp.down_proj": shape.hidden}, shape.intermediate),
+            "down": ({f"{prefix}.mlp.down_proj": shape.hidden}, shape.intermediate),
+        }
+        products = self._products(prefix, fused)
+        return Layer(
+            attention_norm=self._vector(f"{prefix}.input_layernorm.weight", shape.hidden),
+            qkv=products["qkv"],
+            qkv_bias=bias,
+            output=products["output"],
+            mlp_norm=self._vector(f"{prefix}.post_attention_layernorm.weight", shape.hidden),
+            gate_up=products["gate_up"],
+            down=products["down"],
         )
 
-    def _product(self, outputs: dict[str, int], inputs: int) -> Product:
-        """One product for the matrices named, one below the other."""
+    def _products(self, prefix: str, fused: dict[str, tuple[dict[str, int], int]]) -> dict[str, Product]:
+        """By name, each one product for the matrices named, one below the other: ({name: outputs}, inputs)."""
+        if not keepable(self._quantisation, self._device):
+            return {
+                name: layer_product(self._fused(*parts), self._quantisation, self._device)
+                for name, parts in fused.items()
+            }
+
+        def made() -> dict[str, Packed]:
+            return {
+                name: pack(self._fused(*parts), self._quantisation, self._device)
+                for name, parts in fused.items()
+            }
+
+        return {
+            name: product(packed, self._device, residual=False)
+            for name, packed in self._kept.products(prefix, made).items()
+        }
+
+    def _fused(self, outputs: dict[str, int], inputs: int) -> Weight:
         weights = [self._checkpoint.weight(name, rows, inputs) for name, rows in outputs.items()]
         scales = [weight.scale for weight in weights if weight.scale is not None]
         if len(scales) not in (0, len(weights)):
             raise ModelError(
                 f"{self._place.folder}: int8 and other weights are mixed in {', '.join(outputs)}"
             )
-        fused = Weight(
-            torch.cat([weight.values for weight in weights]), torch.cat(scales) if scales else None
-        )
-        return layer_product(fused, self._quantisation, self._device)
+        return Weight(torch.cat([weight.values for weight in weights]), torch.cat(scales) if scales else None)
+
+    def _head(self, *, draft: bool) -> Product:
+        """A target's head is never below int8 by row with (nearly) exact activations; a draft's head is free."""
+        quantisation: Quantisation = self._quantisation
+        if quantisation == "nf4" and not draft:
+            quantisation = "int8"
+        tied = self._configuration.tie_word_embeddings or "lm_head.weight" not in self._checkpoint
+        rows = self._configuration.vocab_size
+
+        def weight() -> Weight:
+            return self._checkpoint.weight(
+                "model.embed_tokens" if tied else "lm_head", rows, self._shape.hidden
+            )
+
+        if not keepable(quantisation, self._device):
+            return layer_product(weight(), quantisation, self._device)
+        packed = self._kept.products("head", lambda: {"head": pack(weight(), quantisation, self._device)})
+        return product(packed["head"], self._device, residual=not draft)
 
     def _vector(self, name: str, size: int) -> torch.Tensor:
         return self._checkpoint.read(name, size).float().to(self._device)
 
-    def _embedding(self, words: Weight) -> Embedding:
+    def _embedding(self) -> Embedding:
+        words = self._checkpoint.weight(
+            "model.embed_tokens", self._configuration.vocab_size, self._shape.hidden
+        )
         if words.scale is not None:
             return Embedding(words.values.to(self._device), words.scale.to(self._device))
         kind = torch.float32 if self._quantisation == "fp32" else torch.bfloat16

@@ -46,7 +46,7 @@ def footprint(
 ) -> Footprint:
     """`int8_files`: the table of tokens is int8 on disk and stays so."""
     inside = sizes.layers * sum(product_bytes(*shape, quantisation, device) for shape in sizes.products)
-    # as `quantise.head_product`: a target's head is never below int8
+    # as in `load`: a target's head is never below int8
     whole = quantisation in ("bf16", "fp32") or draft
     head = product_bytes(sizes.rows, sizes.hidden, quantisation if whole else "int8", device)
     words = sizes.rows * sizes.hidden
