@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
+    from collections.abc import Callable
+
+    from copilotd.config import Loaded
+    from copilotd.lsp.session import Session
 
 HELP = "speak LSP over stdin and stdout, as editors start it"
 
@@ -27,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     stdin, stdout = take_standard_streams()
     if os.isatty(stdin):
         print("copilotd speaks LSP here; an editor starts it. Ctrl-C ends it.", file=sys.stderr)
-    return _serve(stdin, stdout)
+    return serve(stdin, stdout)
 
 
 def take_standard_streams() -> tuple[int, int]:
@@ -46,7 +50,8 @@ def take_standard_streams() -> tuple[int, int]:
     return stdin, stdout
 
 
-def _serve(stdin: int, stdout: int) -> int:
+def serve(stdin: int, stdout: int, session: Callable[[Loaded], Session] | None = None) -> int:
+    """Be the front of one editor until it leaves, with a session of the caller's. Returns the exit code."""
     import asyncio
     import gc
     import logging
@@ -72,10 +77,10 @@ def _serve(stdin: int, stdout: int) -> int:
     except config.SettingsError:
         loaded = config.Loaded()  # the daemon reads the same files and says what is wrong
 
-    async def serve() -> int:
-        return await Front(_connect, loaded).serve(stdin, stdout)
+    async def front() -> int:
+        return await Front(_connect, loaded, session(loaded) if session else None).serve(stdin, stdout)
 
-    return asyncio.run(serve())
+    return asyncio.run(front())
 
 
 async def _connect() -> tuple[StreamReader, StreamWriter]:

@@ -34,9 +34,9 @@ class Front(LanguageServer):
 
     protocol: FrontProtocol
 
-    def __init__(self, connect: Connector, own: Loaded) -> None:
+    def __init__(self, connect: Connector, own: Loaded, session: Session | None = None) -> None:
         super().__init__("copilotd", __version__, protocol_cls=FrontProtocol)
-        self.session = Session(own.settings.session)
+        self.session = session or Session(own.settings.session)
         self.workspace_settings = Workspace(own)
         self.shown = Shown()
         self.link = Link(connect, self)

@@ -146,7 +146,7 @@ class Player:
 
     async def _happen(self, editor: Editor, event: Event, following: Event | None) -> None:
         if event.open is not None:
-            editor.open(event.open, self._trace.files.get(event.open, ""))
+            editor.open(event.open, _read_text(self._folder / event.open))
             self._last_line.pop(event.open, None)
         elif event.change is not None:
             self._change(editor, event, following)
@@ -304,6 +304,11 @@ def _after(editor: Editor, event: Event) -> Position:
     """Behind what was inserted last."""
     buffer, edit = editor.buffers[event.change or ""], event.edits[-1]
     return buffer.position(buffer.offset(edit.range[0]) + len(edit.text))
+
+
+def _read_text(file: Path) -> str:
+    """As it lies on disk, from the trace's files or another program's; "" for a new one."""
+    return file.read_bytes().decode() if file.is_file() else ""
 
 
 def _write(file: Path, text: str) -> None:
