@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from copilotd.completion.postprocess.texts import Change, Context
 
+_CLOSERS = re.compile(r"[)\]}\"'`;,>\s]*")
 MAX_LINE = 240
 MAX_LINES = 40
 MAX_CHARACTERS = 4_000
@@ -20,7 +23,7 @@ def one_line(context: Context, text: str) -> Change | None:
     if lead and context.tail.strip():
         return Change("", "one line is wanted, and the line was to be broken")
     end = text.find("\n", lead)
-    if end >= 0 and not context.head.strip() and context.tail.strip():
+    if end >= 0 and not context.head.strip() and not _CLOSERS.fullmatch(context.tail):
         end += 1
     return Change(text[:end], "one line is wanted here") if 0 <= end < len(text) else None
 

@@ -17,6 +17,7 @@ INLINE = 60
 _INLINE = re.compile(r"(.{3,60}?)\1{4,}")
 _DIGITS = re.compile(r"(?=.*\d)[^\s,;]+")
 """digits over and over, but for the elements of a list"""
+_WORD = re.compile(r"\w+")
 _LETTER = re.compile(r"[^\W\d_]")
 _LINE = 600
 
@@ -48,8 +49,16 @@ def circles(line: str) -> int:
     match = _INLINE.search(line[:_LINE])
     if match is None or len(match.group()) < INLINE:
         return 0
-    round_ = match.group(1)
-    return match.end(1) if _LETTER.search(round_) or _DIGITS.fullmatch(round_) else 0
+    return match.end(1) if _goes_round(match.group(1)) else 0
+
+
+def _goes_round(piece: str) -> bool:
+    """Whether a piece that comes again and again is a circle: words, but not the numbers of a table."""
+    if _DIGITS.fullmatch(piece):
+        return True
+    thrice = piece * 3
+    words = [w.group() for w in _WORD.finditer(thrice) if w.start() and w.end() < len(thrice)]
+    return any(not word[0].isdigit() for word in words) if words else bool(_LETTER.search(piece))
 
 
 def _starts(text: str) -> list[int]:
