@@ -262,6 +262,8 @@ class Quality(Struct, kw_only=True):
     """holes whose line is right to its end"""
     right: int = 0
     characters: int = 0
+    shares: float = 0.0
+    """right characters of each line's, summed: long lines count no more than short ones"""
     bits: float = 0.0
     bytes: int = 0
     parsed: int = 0
@@ -275,6 +277,11 @@ class Quality(Struct, kw_only=True):
     def right_share(self) -> float:
         """of the truth's characters, those that come right from the start"""
         return self.right / self.characters
+
+    @property
+    def mean_share(self) -> float:
+        """of a line that comes right from the start, on average over the lines"""
+        return self.shares / self.holes
 
     @property
     def bits_per_byte(self) -> float:
@@ -294,7 +301,9 @@ class Quality(Struct, kw_only=True):
     def add(self, hole: Hole, answer: str) -> None:
         self.holes += 1
         self.exact += answer == hole.truth
-        self.right += sum(takewhile(bool, map(eq, answer, hole.truth)))
+        right = sum(takewhile(bool, map(eq, answer, hole.truth)))
+        self.right += right
+        self.shares += right / len(hole.truth)
         self.characters += len(hole.truth)
         if sound(hole, hole.truth):
             self.parsable += 1
