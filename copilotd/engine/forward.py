@@ -86,7 +86,7 @@ class DecoderRunner:
         self, decoder: Decoder, vocabulary: int, *, fixed_rows: int, chunk: int = 64, device: str = "cpu"
     ) -> None:
         """`fixed_rows`: the rows of every step where the products' rows are not free; then also the chunk."""
-        self._decoder = decoder
+        self.decoder = decoder
         self._fixed = None if rows_free(decoder.products) else fixed_rows
         self._device = torch.device(device)
         self.vocabulary = vocabulary
@@ -101,12 +101,12 @@ class DecoderRunner:
         return self._fixed is None
 
     def new_cache(self, capacity: int) -> KvCache:
-        shape = self._decoder.shape
+        shape = self.decoder.shape
         spare = self._fixed or 0
         return KvCache(shape.layers, shape.key_heads, shape.head_size, capacity, spare, self._device)
 
     def cache_bytes(self, capacity: int) -> int:
-        shape = self._decoder.shape
+        shape = self.decoder.shape
         rows = padded_rows(capacity + (self._fixed or 0))
         return 2 * 4 * shape.layers * shape.key_heads * shape.head_size * rows
 
@@ -126,7 +126,7 @@ class DecoderRunner:
             return torch.empty((0, self.vocabulary), device=self._device)
         if self._fixed is None:
             hidden = hidden[-rows:]
-        logits = self._decoder.head(_norm(hidden, self._decoder.norm, self._decoder.shape.norm_epsilon))
+        logits = self.decoder.head(_norm(hidden, self.decoder.norm, self.decoder.shape.norm_epsilon))
         return (
             logits[count - rows : count, : self.vocabulary].float()
             if self._fixed
@@ -135,7 +135,7 @@ class DecoderRunner:
 
     def _run(self, cache: KvCache, ids: torch.Tensor, start: int) -> torch.Tensor:
         """The residual stream after the last layer, [rows, hidden]; the cache's rows are written."""
-        shape = self._decoder.shape
+        shape = self.decoder.shape
         rows = len(ids)
         end = start + rows
         heads, rotated = shape.heads, shape.heads + shape.key_heads
@@ -143,9 +143,9 @@ class DecoderRunner:
         masks = {
             window: causal_mask(start, rows, window, self._device) for window in dict.fromkeys(shape.windows)
         }
-        x = self._decoder.embedding(ids)
+        x = self.decoder.embedding(ids)
         for layer, window, keys, values in zip(
-            self._decoder.layers, shape.windows, cache.keys, cache.values, strict=True
+            self.decoder.layers, shape.windows, cache.keys, cache.values, strict=True
         ):
             qkv = layer.qkv(_norm(x, layer.attention_norm, shape.norm_epsilon))
             qkv = qkv.float() if layer.qkv_bias is None else qkv + layer.qkv_bias

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from copilotd.models.tokenizer import TokenizerVocabulary
-from peers.llama import MissingPeer, Server
+from peers.llama import MissingPeer, Server, binary
 from peers.prompts import cut
 from peers.weights import Weights
 from peers.worker import Asked, Job, Run, Worker
@@ -166,22 +166,26 @@ def _transformers(plan: Plan, stack: ExitStack, found: Found) -> Iterator[tuple[
 
 
 def _llama(plan: Plan, stack: ExitStack, found: Found) -> Iterator[tuple[str, str, Any]]:
+    binary("llama-server")
     weights = plan.weights
     context = plan.context + plan.tokens + 64
 
-    def server(kind: str, *more: str) -> LlamaContender:
-        started = Server(weights.gguf("target", kind), plan.threads, context, 2048, *more)
-        return LlamaContender(stack.enter_context(started))
-
-    for kind in plan.llama_kinds:
-        yield f"llama.cpp {kind}, plain", "plain", server(kind)
+    wanted: list[tuple[str, str, tuple[str, ...]]] = [
+        (f"{kind}, plain", kind, ()) for kind in plan.llama_kinds
+    ]
     fastest = plan.llama_kinds[0]
     for mode, sizes in NGRAMS.items():
-        yield f"llama.cpp {fastest}, {mode}", "plain", server(fastest, "--spec-type", mode, *sizes)
+        wanted.append((f"{fastest}, {mode}", fastest, ("--spec-type", mode, *sizes)))
     if weights.draft:
-        draft = ("--spec-type", "draft-simple", "-md", str(weights.gguf("draft", fastest)), "-td")
-        more = (str(plan.threads), "--spec-draft-n-max", "4")
-        yield f"llama.cpp {fastest}, draft model", "plain", server(fastest, *draft, *more)
+        draft = str(weights.gguf("draft", fastest))
+        more = ("-md", draft, "-td", str(plan.threads), "--spec-draft-n-max", "4")
+        wanted.append((f"{fastest}, draft model", fastest, ("--spec-type", "draft-simple", *more)))
+    for name, kind, more in wanted:
+        try:
+            server = Server(weights.gguf("target", kind), plan.threads, context, 2048, *more)
+            yield f"llama.cpp {name}", "plain", LlamaContender(stack.enter_context(server))
+        except MissingPeer as error:
+            found.missing.append(f"llama.cpp {name}: {error}")
 
 
 _CONTENDERS = {"copilotd": _copilotd, "transformers": _transformers, "llama": _llama}

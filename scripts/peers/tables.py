@@ -71,6 +71,10 @@ def ratios(found: Found) -> list[str]:
                 f"{kind}: time per token, speculating / plain, of {len(pairs)} pairs: "
                 f"median {pairs[len(pairs) // 2]:.2f}, worst {pairs[-1]:.2f}"
             )
+        counted = sum(run.counted_ms for run in speculating.runs)
+        if counted:
+            bound = counted / sum(run.plain_ms for run in speculating.runs)
+            said.append(f"{kind}: counted steps at their calibrated cost, speculating / plain: {bound:.2f}")
         for label, mine, theirs in (
             ("plain / llama.cpp's Q4_0 plain", plain, _best(rows, "llama.cpp Q4_0, plain")),
             ("speculating / llama.cpp's best", speculating, _best(rows, "llama.cpp")),

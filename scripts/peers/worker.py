@@ -53,6 +53,10 @@ class Run(Struct, frozen=True, kw_only=True):
     """of the target, the first included; 0: not known"""
     drafted: int = 0
     accepted: int = 0
+    counted_ms: float = 0.0
+    """what the steps of the timed rounds cost by the calibrated table, draft steps included"""
+    plain_ms: float = 0.0
+    """what as many plain steps as ids were timed cost by it"""
 
 
 class Contender(Protocol):
@@ -75,6 +79,9 @@ class Copilotd:
         )
         self._backend = LocalBackend.load(Settings(daemon=settings), lambda what, done, total: None)
         self.name = f"copilotd {self._backend.describe().quantisation}"
+        engine = self._backend.engine
+        self._target_rows = counted(engine.target)
+        self._draft_rows = counted(engine.draft) if engine.draft is not None else []
 
     def about(self) -> dict[str, Any]:
         from copilotd.engine.bench import read_bandwidth
@@ -106,14 +113,21 @@ class Copilotd:
         rounds: list[tuple[float, int]] = []
 
         def emit(ids: Any, logprobs: Any = ()) -> bool:
+            if not rounds:  # the prompt's last chunk is no decoding
+                self._target_rows.clear()
+                self._draft_rows.clear()
             rounds.append((time.perf_counter(), len(ids)))
             return False
 
         found = engine.generate(request, lambda: False, emit)
-        counters = found.counters
+        counters, costs = found.counters, engine.costs
+        timed = sum(count for _, count in rounds[1:])
+        spent = sum(costs.target_ms(rows) for rows in self._target_rows)
         return Run(
             ids=found.ids,
-            timed=sum(count for _, count in rounds[1:]),
+            timed=timed,
+            counted_ms=spent + sum(costs.draft_ms(rows) for rows in self._draft_rows),
+            plain_ms=timed * costs.target_ms(1),
             decode_ms=(rounds[-1][0] - rounds[0][0]) * 1e3 if rounds else 0.0,
             prompt_tokens=counters.prefill_tokens,
             prompt_ms=counters.prefill_ms,
@@ -121,6 +135,19 @@ class Copilotd:
             drafted=sum(counters.drafted.values()),
             accepted=sum(counters.accepted.values()),
         )
+
+
+def counted(runner: Any) -> list[int]:
+    """Every step's rows from now on."""
+    rows: list[int] = []
+    step = runner.step
+
+    def recorded(cache: Any, ids: Any, wanted: int | None = None, **more: Any) -> Any:
+        rows.append(len(ids))
+        return step(cache, ids, more["rows"] if wanted is None else wanted)
+
+    runner.step = recorded
+    return rows
 
 
 class Transformers:
