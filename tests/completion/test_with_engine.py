@@ -84,6 +84,25 @@ def test_the_text_is_the_same_with_speculation_on_and_off(
     assert not completers[1]._backend.engine.counters.drafted  # type: ignore[attr-defined]
 
 
+def test_the_model_is_as_sure_with_speculation_on_as_off(
+    qwen_like: TokenizerVocabulary, sources: list[str]
+) -> None:
+    """On empty lines, where several lines may be offered: the same lines, whatever the rounds brought."""
+    chance = random.Random(6)
+    completers = [
+        Completer(EngineBackend(qwen_like), DaemonSettings(speculation=speculation))
+        for speculation in ("on", "off")
+    ]
+    stages = []
+    for source in sources * 2:
+        place = source.index("\n", chance.randrange(len(source) - 200)) + 1
+        one = at(source[:place] + "\n" + source[place:], place, settings=SessionSettings(max_new_tokens=40))
+        on, off = (completer.complete(one, never, None) for completer in completers)
+        assert (on.suggestions, on.reason) == (off.suggestions, off.reason)
+        stages += [reason.stage for reason in on.explanation.reasons]
+    assert "postprocess.sure" in stages
+
+
 def test_a_keystroke_costs_what_it_types(vocabulary: TokenizerVocabulary, sources: list[str]) -> None:
     place = sources[0].index("\n", len(sources[0]) // 2) + 1
     typist = Typist(sources[0][:place] + "‸" + sources[0][place:])

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from copilotd.completion import postprocess
 from copilotd.completion.postprocess import Context, Result
+from copilotd.completion.postprocess.sure import whole_lines
 from copilotd.config import SessionSettings
 
 LANGUAGES = (
@@ -81,9 +82,10 @@ def _fits(whole: str, part: str) -> bool:
 
 
 @many
-@given(places(), st.one_of(says, any_text))
-def test_the_old_text_stays_and_nothing_bad_comes(context: Context, text: str) -> None:
-    result = postprocess.apply(context, text)
+@given(places(), st.one_of(says, any_text), st.none() | st.integers(0, 60))
+def test_the_old_text_stays_and_nothing_bad_comes(context: Context, text: str, doubt: int | None) -> None:
+    sure = None if doubt is None else whole_lines(text, doubt)
+    result = postprocess.apply(replace(context, sure=sure), text)
     assert "\r" not in result.text
     assert not MARKER.search(result.text)
     assert "\ufffd" not in result.text
@@ -127,6 +129,22 @@ def test_what_is_enough_is_all_that_would_be_shown(context: Context, text: str) 
     for end in range(1, len(text)):
         if postprocess.enough(context, text[:end]):
             early, whole = postprocess.apply(context, text[:end]), postprocess.apply(context, text)
+            assert early.text.startswith(whole.text.rstrip()), (early, whole)
+            break
+
+
+@many
+@given(places(), says, st.integers(0, 60))
+def test_doubts_end_the_decoding_no_earlier_than_what_is_shown(
+    context: Context, text: str, doubt: int
+) -> None:
+    def doubtful(written: str) -> Context:
+        return replace(context, sure=whole_lines(written, doubt) if doubt < len(written) else None)
+
+    whole = postprocess.apply(doubtful(text), text)
+    for end in range(1, len(text)):
+        if postprocess.enough(doubtful(text[:end]), text[:end]):
+            early = postprocess.apply(doubtful(text[:end]), text[:end])
             assert early.text.startswith(whole.text.rstrip()), (early, whole)
             break
 
