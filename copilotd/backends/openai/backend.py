@@ -30,6 +30,8 @@ from copilotd.models.vocabulary import Vocabulary
 
 LEARN_S = 3.0
 """how long a load waits for what the server says of itself"""
+HURRY_S = 1.0
+"""and how long somebody who waits for an answer does"""
 PREFILL_TOKENS_PER_S = 5000.0
 """until it has been seen"""
 TIMED_PREFILL = 256
@@ -84,7 +86,7 @@ class OpenAIBackend:
         self._outage.check()
         try:
             if not self._model:
-                self._learn(LEARN_S)
+                self._learn(HURRY_S)
             finish = self._in_a_form_it_takes(request, cancelled, output, counters)
         except Failure as failure:
             raise self._outage.failed(failure) from None

@@ -91,7 +91,7 @@ class Server:
 
     def close(self) -> None:
         with suppress(Failure):
-            self._wait(self._client.aclose(), CONNECT_S)
+            self._wait(self._end(), CONNECT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CONNECT_S)
         if not self._thread.is_alive():
@@ -107,6 +107,13 @@ class Server:
             timeout=httpx2.Timeout(None, connect=CONNECT_S),  # silence is judged by who waits
             limits=httpx2.Limits(max_connections=8, max_keepalive_connections=4, keepalive_expiry=KEEP_S),
         )
+
+    async def _end(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._client.aclose()
 
     async def _stream(self, request: bytes, stream: Stream) -> None:
         try:
