@@ -115,14 +115,14 @@ def run(args: argparse.Namespace) -> int:
 async def _play(trace: Trace, speed: str, editor: str | None, tick: partial[None]) -> Observations:
     pace: Literal["recorded", "max"] = "max" if speed == "max" else "recorded"
     with tempfile.TemporaryDirectory(prefix="copilotd-replay-") as folder:
-        async with _daemon() as read:
+        async with counting() as read:
             rules = EDITORS[editor] if editor else None
             player = Player(trace, Path(folder) / "workspace", pace, read, rules=rules, tick=tick)
             return await player.play()
 
 
 @asynccontextmanager
-async def _daemon() -> AsyncIterator[Read]:
+async def counting() -> AsyncIterator[Read]:
     """Asks the daemon for its counts, over one connection. It starts the daemon, if none runs."""
     reader, writer = await connect()
     writer.write(wire.frame(wire.Hello(version(), "control")))
