@@ -143,6 +143,7 @@ def _copilotd(plan: Plan, stack: ExitStack, found: Found) -> Iterator[tuple[str,
     found.about = worker.about
     yield f"{worker.about['name']}, plain", "plain", worker
     yield f"{worker.about['name']}, speculating", "auto", worker
+    yield f"{worker.about['name']}, with an earlier answer", "echo", worker
 
 
 def _transformers(plan: Plan, stack: ExitStack, found: Found) -> Iterator[tuple[str, str, Any]]:

@@ -71,6 +71,8 @@ def ratios(found: Found) -> list[str]:
                 f"{kind}: time per token, speculating / plain, of {len(pairs)} pairs: "
                 f"median {pairs[len(pairs) // 2]:.2f}, worst {pairs[-1]:.2f}"
             )
+        if echo := ours.get("with an earlier answer"):
+            said.append(f"{kind}: the same again, {echo.tokens_per_s / plain.tokens_per_s:.2f}x plain")
         counted = sum(run.counted_ms for run in speculating.runs)
         if counted:
             bound = counted / sum(run.plain_ms for run in speculating.runs)

@@ -36,7 +36,7 @@ class Asked(Struct, frozen=True):
     prompt: Prompt
     tokens: int
     mode: str
-    """copilotd: plain, auto, lookup; transformers: plain, lookup, draft"""
+    """copilotd: plain, auto, echo; transformers: plain, lookup, draft"""
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -82,6 +82,7 @@ class Copilotd:
         engine = self._backend.engine
         self._target_rows = counted(engine.target)
         self._draft_rows = counted(engine.draft) if engine.draft is not None else []
+        self._written: dict[tuple[int, ...], list[int]] = {}
 
     def about(self) -> dict[str, Any]:
         from copilotd.engine.bench import read_bandwidth
@@ -100,13 +101,17 @@ class Copilotd:
         from copilotd.engine.generation import GenerationRequest, Surroundings
 
         prompt, engine = asked.prompt, self._backend.engine
+        key = tuple(prompt.ids)
+        if asked.mode == "echo" and key not in self._written:
+            self.run(Asked(prompt, asked.tokens, "plain"))
         request = GenerationRequest(
             prompt=prompt.ids,
+            echo=self._written[key] if asked.mode == "echo" else (),
             surroundings=Surroundings(before=prompt.before, after=prompt.after),
             max_new_tokens=asked.tokens,
             stop_ids=self._backend.vocabulary.control,
             speculation="off" if asked.mode == "plain" else "auto",
-            slot=("bench", asked.mode),
+            slot=("bench", "plain" if asked.mode == "plain" else "auto"),
         )
         if asked.mode != "plain":
             engine.warm_draft(request, lambda: False)
@@ -120,6 +125,8 @@ class Copilotd:
             return False
 
         found = engine.generate(request, lambda: False, emit)
+        if asked.mode == "plain":
+            self._written[key] = found.ids
         counters, costs = found.counters, engine.costs
         timed = sum(count for _, count in rounds[1:])
         spent = sum(costs.target_ms(rows) for rows in self._target_rows)
