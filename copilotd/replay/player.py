@@ -103,6 +103,7 @@ class Player:
         self._waiting: list[Keystroke] = []
         self._replies: list[asyncio.Task[None]] = []
         self._in_flight: int | None = None
+        self._cancelled: set[int] = set()
         self._debounce: asyncio.Task[None] | None = None
         self._told: Event | None = None
         """the trace's request that belongs to the last change"""
@@ -248,6 +249,7 @@ class Player:
     def _cancel(self, editor: Editor) -> None:
         if self._in_flight is not None:
             editor.cancel(self._in_flight)
+            self._cancelled.add(self._in_flight)
             self._in_flight = None
 
     def _complete(
@@ -265,6 +267,8 @@ class Player:
 
     async def _record(self, number: int, pending: asyncio.Task[Reply], truth: str | None) -> None:
         reply = await pending
+        if number in self._cancelled:  # an editor drops what comes all the same
+            reply = Reply(None, "cancelled", reply.ms, False)
         if self._in_flight == number:
             self._in_flight = None
         ghost = reply.ghost
