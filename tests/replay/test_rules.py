@@ -10,8 +10,16 @@ from copilotd.replay.trace import Edit, Event
 
 @pytest.mark.parametrize(
     ("text", "key"),
-    [("a", True), ("()", True), ("", True), ("\n        ", True), ("\n    \n}", True), ("    ", True)]
-    + [("import os\n", False), ("abc", False)],
+    [
+        ("a", True),
+        ("()", True),
+        ("", True),
+        ("\n        ", True),
+        ("\n    \n}", True),
+        ("    ", True),
+        ("import os\n", False),
+        ("abc", False),
+    ],
 )
 def test_a_key_is_told_from_a_paste(text: str, key: bool) -> None:
     assert typed(Event(t=0, change="a", edits=(Edit(((0, 0), (0, 0)), text),))) is key
