@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -173,19 +173,46 @@ def test_an_answer_that_begins_as_it_must_is_taken_as_it_is(ids: bool) -> None:
         assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize("ids", [False, True])
-def test_one_that_goes_another_way_is_put_on_the_way(ids: bool) -> None:
-    def script(prompt: str) -> str:
-        return "ield x\n" if prompt.endswith("y") else "return x\n"
+def after(word: str, answer: str, otherwise: str) -> Callable[[str], str]:
+    return lambda prompt: answer if prompt.endswith(word) else otherwise
 
-    with OpenAIServer(script, tokenizer=TOKENIZER) as server, backend(server, ids=ids) as of:
+
+def test_the_server_masks_where_it_can() -> None:
+    needed = "y = (a[0] + *)\n\t"
+    with (
+        OpenAIServer(after(needed, "more", "return"), tokenizer=TOKENIZER) as server,
+        backend(server, ids=True) as of,
+    ):
+        generation = of.generate(request(of, constraint=Begin(needed.encode())), never, go_on)
+        assert written(of, generation) == f"{needed}more"
+        assert len(server.asked) == 1
+        of.generate(request(of), never, go_on)
+        assert "structured_outputs" not in server.asked[1].body
+
+
+@pytest.mark.parametrize("server_is", ["text only", "without masks", "refusing masks"])
+def test_one_that_goes_another_way_is_put_on_the_way(server_is: str) -> None:
+    with (
+        OpenAIServer(
+            after("y", "ield x\n", "return x\n"),
+            tokenizer=TOKENIZER,
+            masks=server_is != "without masks",
+            plan=["unmasked" if server_is == "refusing masks" else "good"],
+        ) as server,
+        backend(server, ids=server_is != "text only") as of,
+    ):
         generation = of.generate(request(of, constraint=Begin(b"y")), never, go_on)
         assert written(of, generation) == "yield x\n"
-        assert [prompt[-1] for prompt in server.prompts()] == [">", "y"]
-        server.wait(lambda: len(server.asked) == 2)
-        # the same prompt is not asked again for what it did not say
+        asked = len(server.asked)
+        assert server.prompts()[-1].endswith("y")
+        assert isinstance(server.asked[-1].body["prompt"], str) is (server_is == "text only")
+        # how this server is to be spoken to is known now, and what it says to this very prompt
+        known = server_is != "without masks"
         assert written(of, of.generate(request(of, constraint=Begin(b"yi")), never, go_on)).startswith("yi")
-        assert [prompt[-1] for prompt in server.prompts()] == [">", "y", "i"]
+        assert len(server.asked) == asked + (1 if known else 2)
+        assert written(of, of.generate(request(of, constraint=Begin(b"yie")), never, go_on)).startswith("yie")
+        assert len(server.asked) == asked + (2 if known else 3)
+        assert "structured_outputs" not in server.asked[-1].body
 
 
 def test_an_answer_that_ends_before_it_began_as_it_must() -> None:

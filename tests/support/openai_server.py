@@ -16,7 +16,7 @@
 - "reset": the connection is reset at once; "halfway": after two events
 - "html", "nothing" ({"id": "x"}), "garbage" (an event that is no JSON), "endless" (comments for ever)
 - "429" and any other status, with `headers` for it: "429 Retry-After: 2"
-- "unids": 400 for a prompt of ids, good for text
+- "unids": 400 for a prompt of ids, good for text; "unmasked": 400 for a regular expression
 
 The script is a str, or a callable from the prompt's text to one. Events of a request with
 `return_token_ids` carry ids where the server has a tokenizer.
@@ -25,6 +25,7 @@ The script is a str, or a callable from the prompt's text to one. Events of a re
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 import struct
@@ -38,6 +39,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from copilotd.backends.openai.bodies import ANYTHING
 from copilotd.models.tokenizer import TokenizerVocabulary
 
 Script = str | Callable[[str], str]
@@ -69,14 +71,16 @@ class OpenAIServer:
         max_model_len: int | None = None,
         own_ids: Callable[[list[int]], list[int]] | None = None,
         certificate: tuple[Path, Path] | None = None,
+        masks: bool = True,
     ) -> None:
-        """`own_ids` is what /tokenize makes of the tokenizer's ids; `certificate`: its file and its key's."""
+        """`masks`: whether `structured_outputs` means anything to it; `own_ids` is what /tokenize makes of the tokenizer's ids; `certificate`: its file and its key's."""
         self.asked: list[Asked] = []
         self.paths: list[str] = []
         self.plan = list(plan)
         self.script = script
         self.key, self.model, self.max_model_len = key, model, max_model_len
         self.own_ids = own_ids
+        self.masks = masks
         self.vocabulary = TokenizerVocabulary.from_folder(tokenizer) if tokenizer else None
         self.lock = threading.Lock()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
@@ -182,6 +186,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, asked: Asked) -> None:
         kind, _, header = asked.answered_as.partition(" ")
+        if kind == "unmasked":
+            kind = "400" if "structured_outputs" in asked.body else "good"
         if kind == "unids":
             kind = "good" if isinstance(asked.body["prompt"], str) else "400"
         if kind.isdecimal():
@@ -252,8 +258,15 @@ class _Handler(BaseHTTPRequestHandler):
         }
 
     def _text(self, asked: Asked) -> str:
-        script = self.ours.script
-        return script(self.ours.text_of(asked.body["prompt"])) if callable(script) else script
+        script, prompt = self.ours.script, self.ours.text_of(asked.body["prompt"])
+        written = script(prompt) if callable(script) else script
+        regex = asked.body.get("structured_outputs", {}).get("regex", "")
+        if not regex or not self.ours.masks or re.fullmatch(regex, written):
+            return written
+        needed = re.sub(
+            r"\\(.)", lambda match: {"n": "\n", "t": "\t"}.get(match[1], match[1]), regex[: -len(ANYTHING)]
+        )
+        return needed + (script(prompt + needed) if callable(script) else script)
 
     # ---- the connection ------------------------------------------------------------------------------------
 

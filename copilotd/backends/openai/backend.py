@@ -8,7 +8,7 @@ from pathlib import Path
 
 from copilotd.backends.base import BackendError, Begins, Description, Progress
 from copilotd.backends.openai.answer import Answer, IdReader
-from copilotd.backends.openai.bodies import Markers, ids_body, text_body
+from copilotd.backends.openai.bodies import Form, Markers, ids_body, text_body
 from copilotd.backends.openai.endpoint import read_endpoint
 from copilotd.backends.openai.failure import Failure
 from copilotd.backends.openai.outage import Outage
@@ -61,7 +61,7 @@ class OpenAIBackend:
             ) from None
         self._model = settings.endpoint_model
         self.name = f"{self._model or 'the model'} at {endpoint.server}"
-        self._as_ids = bool(settings.endpoint_tokenizer)
+        self._form = Form.MASKED_IDS if settings.endpoint_tokenizer else Form.TEXT
         self.context_tokens = settings.context_tokens
         self.prefill_tokens_per_s = PREFILL_TOKENS_PER_S
         self._sent: dict[Hashable, list[int]] = {}
@@ -132,40 +132,48 @@ class OpenAIBackend:
     def _in_a_form_it_takes(
         self, request: GenerationRequest, cancelled: Cancelled, output: _Output, counters: Counters
     ) -> Finish:
-        try:
-            return self._write(request, cancelled, output, counters)
-        except Failure as failure:
-            if not (failure.refused and self._as_ids) or output.ids:
+        """A server that refuses the form gets a plainer one, from then on."""
+        first = self._form
+        for form in Form:
+            if form < first or (form is Form.MASKED_IDS and not _needed(request)):
+                continue
+            self._form = form
+            try:
+                return self._write(request, cancelled, output, counters)
+            except Failure as failure:
+                if failure.refused and not output.ids and form is not Form.TEXT:
+                    continue
+                if failure.refused:  # it was not the form that was at fault
+                    self._form = first
                 raise
-        self._as_ids = False
-        try:
-            return self._write(request, cancelled, output, counters)
-        except Failure as failure:
-            self._as_ids = failure.refused  # then it was not the form that was at fault
-            raise
+        raise AssertionError("the plainest form is always tried")
 
     def _write(
         self, request: GenerationRequest, cancelled: Cancelled, output: _Output, counters: Counters
     ) -> Finish:
-        """No server masks tokens for us. So what has to be written again is left to the model first, whose
-        own tokens are the best ones; where it goes another way it is put into its mouth."""
-        prompt, most = list(request.prompt), request.max_new_tokens
-        needed = request.constraint.needed if isinstance(request.constraint, Begins) else b""
-        if not self._strays(request, prompt, needed):
-            answer = self._ask(request, prompt, most, cancelled)
+        """What has to be written again goes best in the model's own tokens. Where the server masks no others,
+        the model is left to itself first, and put on the way by force if it goes another."""
+        prompt, most, needed = list(request.prompt), request.max_new_tokens, _needed(request)
+        mask = needed if self._form is Form.MASKED_IDS else ""
+        wanted = needed.encode()
+        if mask or not self._strays(request, prompt, wanted):
+            answer = self._ask(request, prompt, most, cancelled, mask)
             with closing(self._pieces(answer, request, counters)) as pieces:
                 held, data = [], b""
                 for ids in pieces:
                     held += ids
                     data += b"".join(map(self.vocabulary.token_bytes, ids))
-                    if len(data) >= len(needed) or not needed.startswith(data):
+                    if len(data) >= len(wanted) or not wanted.startswith(data):
                         break
-                if data.startswith(needed):
+                if data.startswith(wanted):
                     return answer.finish if output.give(held) else self._pass_on(pieces, answer, output)
-            if answer.finish == "cancelled" and needed.startswith(data):
+            if answer.finish == "cancelled" and wanted.startswith(data):
                 return "cancelled"
-            self._strayed = (prompt, data, answer.finish != "cancelled")
-        forced = self.vocabulary.encode(needed.decode(errors="ignore"))
+            if not mask:
+                self._strayed = (prompt, data, answer.finish != "cancelled")
+            elif not wanted.startswith(data):
+                self._form = Form.IDS  # it does not know what it was asked for
+        forced = self.vocabulary.encode(needed)
         if output.give(forced):
             return "length"
         answer = self._ask(request, prompt + forced, most - len(forced), cancelled)
@@ -184,14 +192,17 @@ class OpenAIBackend:
         fits = needed.startswith(data) and not ended
         return not (fits or data.startswith(needed))
 
-    def _ask(self, request: GenerationRequest, prompt: list[int], most: int, cancelled: Cancelled) -> Answer:
+    def _ask(
+        self, request: GenerationRequest, prompt: list[int], most: int, cancelled: Cancelled, mask: str = ""
+    ) -> Answer:
+        ids = self._form is not Form.TEXT
         body = (
-            ids_body(self._model, prompt, request, most)
-            if self._as_ids
+            ids_body(self._model, prompt, request, most, mask)
+            if ids
             else text_body(self._model, prompt, request, most, self._tokenizer)
         )
         reader = IdReader(self._tokenizer, self._markers, request.stop_ids)
-        return Answer(self._server.complete(body), reader, cancelled, ids=self._as_ids)
+        return Answer(self._server.complete(body), reader, cancelled, ids=ids)
 
     def _pieces(
         self, answer: Answer, request: GenerationRequest, counters: Counters
@@ -228,10 +239,10 @@ class OpenAIBackend:
 
     def _compare_tokenizers(self) -> None:
         """Ids of another tokenizer would be nonsense without any error. Raises Failure where it cannot say."""
-        if self._as_ids and self._server.tokens(self._model, SAMPLE, LEARN_S) != self.vocabulary.encode(
-            SAMPLE
-        ):
-            self._as_ids = False
+        if self._form is Form.TEXT:
+            return
+        if self._server.tokens(self._model, SAMPLE, LEARN_S) != self.vocabulary.encode(SAMPLE):
+            self._form = Form.TEXT
             self._remark(
                 f"splits text otherwise than endpoint_tokenizer does, so prompts go as text: "
                 f"put the tokenizer.json of {self._model} there, then run `copilotd reload`"
@@ -239,6 +250,12 @@ class OpenAIBackend:
 
     def _remark(self, words: str) -> None:
         self._remarks = (*self._remarks, f"copilotd's server {self._server_name} {words}.")
+
+
+def _needed(request: GenerationRequest) -> str:
+    """What the answer must begin with."""
+    constraint = request.constraint
+    return constraint.needed.decode(errors="ignore") if isinstance(constraint, Begins) else ""
 
 
 class _Output:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 
 from copilotd.engine.generation import GenerationRequest
 from copilotd.models.tokenizer import TokenizerVocabulary
@@ -20,15 +21,42 @@ _SUSPECT = re.compile(
 )
 """Where text begins what some model takes for a control token."""
 
+ANYTHING = r"[^\x00]*"
 
-def ids_body(model: str, prompt: Sequence[int], request: GenerationRequest, most: int) -> dict[str, object]:
-    """For vLLM: nothing has to be split into tokens there, and its ids come back."""
-    return _shared(model, request, most) | {
-        "prompt": list(prompt),
-        "return_token_ids": True,
-        "stop_token_ids": sorted(request.stop_ids),
-        "top_k": request.sampling.top_k or -1,
-    }
+
+class Form(IntEnum):
+    """How a server is spoken to, the best way first."""
+
+    MASKED_IDS = 0
+    """what the answer must begin with is masked there"""
+    IDS = 1
+    TEXT = 2
+
+
+def ids_body(
+    model: str, prompt: Sequence[int], request: GenerationRequest, most: int, needed: str = ""
+) -> dict[str, object]:
+    """For vLLM: nothing has to be split into tokens there, and its ids come back. The answer begins with
+    `needed`, in whatever tokens the model likes best."""
+    masked: dict[str, object] = {"structured_outputs": {"regex": beginning(needed)}} if needed else {}
+    return (
+        masked
+        | _shared(model, request, most)
+        | {
+            "prompt": list(prompt),
+            "return_token_ids": True,
+            "stop_token_ids": sorted(request.stop_ids),
+            "top_k": request.sampling.top_k or -1,
+        }
+    )
+
+
+def beginning(needed: str) -> str:
+    """A regular expression for what begins so; of the kind that all of vLLM's grammar engines know."""
+    return (
+        re.sub(r"[\\.^$*+?{}\[\]|()]", r"\\\g<0>", needed).replace("\n", "\\n").replace("\t", "\\t")
+        + ANYTHING
+    )
 
 
 def text_body(
