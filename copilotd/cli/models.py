@@ -181,7 +181,7 @@ def _show(report: Report) -> None:
     )
 
 
-_LINE = "{:<1} {:<20} {:<14} {:>6} {:>7} {:>9} {:>9}  {}"
+_LINE = "{:<1} {:<20} {:<13} {:>6} {:>7} {:>9} {:>9}  {}"
 
 
 def _number(value: float, digits: int) -> str:

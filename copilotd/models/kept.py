@@ -72,11 +72,16 @@ class Kept(Struct):
             return cls(folder, None, False)
         return cls(folder, part, False)
 
-    def products(self, name: str, pack: Callable[[], dict[str, Packed]]) -> dict[str, Packed]:
-        """Those of one layer by name: from the disk, else made by `pack` and kept."""
+    def products(
+        self, name: str, shapes: Mapping[str, tuple[int, int]], pack: Callable[[], dict[str, Packed]]
+    ) -> dict[str, Packed]:
+        """Those of one layer, of these (outputs, inputs) by name: from the disk, else made by `pack` and kept."""
         if self.there:
             try:
-                return _read(self.folder / f"{name}.safetensors")
+                packed = _read(self.folder / f"{name}.safetensors")
+                if {product: (one.outputs, one.inputs) for product, one in packed.items()} != shapes:
+                    raise ValueError("another layer's")
+                return packed
             except (OSError, SafetensorError, KeyError, ValueError):
                 shutil.rmtree(self.folder, ignore_errors=True)
                 self.there = False

@@ -330,9 +330,10 @@ class _Reader:
                 for name, parts in fused.items()
             }
 
+        shapes = {name: (sum(outputs.values()), inputs) for name, (outputs, inputs) in fused.items()}
         return {
             name: product(packed, self._device, residual=False)
-            for name, packed in self._kept.products(prefix, made).items()
+            for name, packed in self._kept.products(prefix, shapes, made).items()
         }
 
     def _fused(self, outputs: dict[str, int], inputs: int) -> Weight:
@@ -359,7 +360,11 @@ class _Reader:
 
         if not keepable(quantisation, self._device):
             return layer_product(weight(), quantisation, self._device)
-        packed = self._kept.products("head", lambda: {"head": pack(weight(), quantisation, self._device)})
+        packed = self._kept.products(
+            "head",
+            {"head": (rows, self._shape.hidden)},
+            lambda: {"head": pack(weight(), quantisation, self._device)},
+        )
         return product(packed["head"], self._device, residual=not draft)
 
     def _vector(self, name: str, size: int) -> torch.Tensor:

@@ -13,9 +13,9 @@ Device: TypeAlias = Literal["cpu", "cuda"]
 
 SLOTS = 4
 """caches that a person works with: two documents, two places each"""
-PROCESS = {"cpu": 450_000_000, "cuda": 600_000_000}
-"""bytes beside weights and caches. CPU: the interpreter, torch and what a step works on. CUDA: the libraries'
-workspaces and what a step works on"""
+PROCESS = {"cpu": 400_000_000, "cuda": 600_000_000}
+"""bytes beside weights and caches. CPU: the interpreter, torch, the tokenizer. CUDA: the libraries' workspaces and
+what a step works on"""
 MARGIN = 1.1
 _NF4_BLOCK, _NF4_TILE = 64, 32
 _KV_BLOCK = 256
@@ -75,10 +75,15 @@ def product_bytes(outputs: int, inputs: int, quantisation: Quantisation, device:
     return outputs * inputs * (2 if quantisation == "bf16" else 4)
 
 
+def process_bytes(target: Footprint, draft: Footprint | None, slots: int, device: Device) -> int:
+    """What a process with both takes in all, with so many caches of each."""
+    models = [target] if draft is None else [target, draft]
+    return PROCESS[device] + sum(model.weights + slots * model.cache for model in models)
+
+
 def needed(target: Footprint, draft: Footprint | None, device: Device) -> int:
     """Bytes that must be free before both are loaded, with the margin."""
     models = [target] if draft is None else [target, draft]
-    weights = sum(model.weights for model in models)
-    caches = SLOTS * sum(model.cache for model in models)
     loading = max(model.transient for model in models)  # over before the caches grow
-    return int((weights + max(caches, loading) + PROCESS[device]) * MARGIN)
+    most = max(process_bytes(target, draft, SLOTS, device), process_bytes(target, draft, 0, device) + loading)
+    return int(most * MARGIN)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -125,4 +126,5 @@ def _write(speeds: Speeds) -> None:
             out.write(msgspec.json.format(msgspec.json.encode(speeds)))
         part.replace(file)
     except OSError:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()

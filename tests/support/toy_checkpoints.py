@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 
+from copilotd.models.catalogue import Sizes
 from copilotd.models.tokenizer import _ALPHABET
 
 MARKERS = (
@@ -54,6 +56,44 @@ def write_model(folder: Path, model: Any, *, entries: int = 262, shard: str = "5
     model.save_pretrained(folder, max_shard_size=shard)
     write_tokenizer(folder, entries)
     return folder
+
+
+def write_random(folder: Path, sizes: Sizes) -> None:
+    """Random bfloat16 weights of these sizes, Qwen2's kind, without a tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    configuration = {
+        "model_type": "qwen2", "vocab_size": sizes.rows, "hidden_size": sizes.hidden,
+        "intermediate_size": sizes.intermediate, "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.key_heads, "head_dim": sizes.head_size,
+        "max_position_embeddings": 32_768, "rope_theta": 1e6, "tie_word_embeddings": sizes.tied,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(configuration), encoding="utf-8")
+    random = torch.Generator().manual_seed(0)
+
+    def matrix(outputs: int, inputs: int) -> torch.Tensor:
+        return torch.randn(outputs, inputs, generator=random, dtype=torch.bfloat16).mul_(0.02)
+
+    queries, keys = sizes.heads * sizes.head_size, sizes.key_heads * sizes.head_size
+    named = {
+        "model.embed_tokens.weight": matrix(sizes.rows, sizes.hidden),
+        "model.norm.weight": torch.ones(sizes.hidden),
+    }
+    if not sizes.tied:
+        named["lm_head.weight"] = matrix(sizes.rows, sizes.hidden)
+    for layer in range(sizes.layers):
+        at = f"model.layers.{layer}"
+        for part, outputs in (("q", queries), ("k", keys), ("v", keys)):
+            named[f"{at}.self_attn.{part}_proj.weight"] = matrix(outputs, sizes.hidden)
+            named[f"{at}.self_attn.{part}_proj.bias"] = torch.zeros(outputs)
+        named |= {
+            f"{at}.self_attn.o_proj.weight": matrix(sizes.hidden, queries),
+            f"{at}.mlp.gate_proj.weight": matrix(sizes.intermediate, sizes.hidden),
+            f"{at}.mlp.up_proj.weight": matrix(sizes.intermediate, sizes.hidden),
+            f"{at}.mlp.down_proj.weight": matrix(sizes.hidden, sizes.intermediate),
+            f"{at}.input_layernorm.weight": torch.ones(sizes.hidden),
+            f"{at}.post_attention_layernorm.weight": torch.ones(sizes.hidden),
+        }
+    save_file(named, folder / "model.safetensors")
 
 
 def write_tokenizer(folder: Path, entries: int = 262, order: dict[str, int] | None = None) -> None:

@@ -1,0 +1,159 @@
+"""A second start reads what the first one quantised, and computes the same."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from copilotd.config import DaemonSettings
+from copilotd.models import kept, load, quantise
+from copilotd.models.store import Place
+from tests.support.kernels import holds_here
+from tests.support.toy_checkpoints import build, write_model
+
+IDS = [3, 141, 59, 26, 53, 58, 97, 93]
+
+
+@pytest.fixture(autouse=True)
+def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "LEAST_BYTES", 1)
+    monkeypatch.setattr(kept, "SPARE_BYTES", 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "model", build(intermediate_size=100))  # no whole tile, no whole block
+
+
+def logits(folder: Path, quantisation: str, draft: bool = False) -> torch.Tensor:
+    model = load.load_model(
+        Place(folder, "m"),
+        DaemonSettings(quantisation=quantisation),
+        torch.device("cpu"),
+        lambda *words: None,
+        draft=draft,
+    )
+    cache = model.runner.new_cache(64)
+    return model.runner.step(cache, IDS, len(IDS))
+
+
+@pytest.fixture
+def packed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A word for every matrix that is quantised."""
+    words: list[str] = []
+    real = quantise.pack
+
+    def counted(weight: object, quantisation: str, device: object) -> object:
+        words.append(quantisation)
+        return real(weight, quantisation, device)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(load, "pack", counted)
+    return words
+
+
+def there() -> list[str]:
+    return sorted(path.name for path in kept.root().iterdir()) if kept.root().exists() else []
+
+
+@pytest.mark.parametrize("draft", [False, True])
+@pytest.mark.parametrize("quantisation", ["int8", "nf4"])
+def test_to_the_bit(folder: Path, packed: list[str], quantisation: str, draft: bool) -> None:
+    holds_here(quantisation)
+    first = logits(folder, quantisation, draft)
+    assert len(packed) == 2 * 4 + 1
+    assert torch.equal(logits(folder, quantisation, draft), first)
+    assert len(packed) == 2 * 4 + 1
+    (name,) = there()
+    assert (kept.root() / name).stat().st_mode & 0o777 == 0o700
+    assert all(file.stat().st_mode & 0o077 == 0 for file in (kept.root() / name).iterdir())
+
+
+def test_other_weights_are_quantised_anew(folder: Path, packed: list[str]) -> None:
+    first = logits(folder, "int8")
+    write_model(folder, build(intermediate_size=100, seed=1))
+    assert not torch.equal(logits(folder, "int8"), first)
+    assert len(packed) == 18
+    logits(folder, "int8", draft=True)  # a draft's head is another
+    assert len(there()) == 3
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "swapped"])
+def test_what_is_damaged_is_made_again(folder: Path, packed: list[str], damage: str) -> None:
+    first = logits(folder, "int8")
+    file = kept.root() / there()[0] / "model.layers.1.safetensors"
+    if damage == "missing":
+        file.unlink()
+    elif damage == "cut":
+        file.write_bytes(file.read_bytes()[:-10])
+    else:
+        shutil.copy(file.with_name("head.safetensors"), file)
+    assert torch.equal(logits(folder, "int8"), first)
+    assert len(packed) > 9
+
+
+def test_a_load_that_ended_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class EndedError(Exception):
+        pass
+
+    def end(what: str, done: float, total: float) -> None:
+        if done > total / 3:
+            raise EndedError
+
+    with pytest.raises(EndedError):
+        load.load_model(
+            Place(folder, "m"), DaemonSettings(quantisation="int8"), torch.device("cpu"), end, draft=False
+        )
+    assert there() == []
+
+
+def test_a_killed_load_is_cleared_away_and_old_ones_go(folder: Path, tmp_path: Path) -> None:
+    (kept.root() / ".0123.99999999").mkdir(parents=True)
+    for seed in range(kept.MOST + 2):
+        logits(write_model(tmp_path / str(seed), build(seed=seed)), "int8")
+    assert len(there()) == kept.MOST
+    assert not [name for name in there() if name.startswith(".")]
+
+
+@pytest.mark.parametrize("trouble", ["full", "a file in its place", "writing fails"])
+def test_a_cache_that_cannot_be_written_is_no_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    if trouble == "full":
+        monkeypatch.setattr(kept, "SPARE_BYTES", 1 << 60)
+    elif trouble == "a file in its place":
+        kept.root().parent.mkdir(parents=True)
+        kept.root().write_text("")
+    else:
+
+        def fails(*words: object, **more: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(kept, "save_file", fails)
+    first = logits(folder, "int8")
+    assert torch.equal(logits(folder, "int8"), first)
+    assert kept.root().is_file() or there() == []
+
+
+def test_small_models_are_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "LEAST_BYTES", 1 << 40)
+    logits(folder, "int8")
+    assert not kept.root().exists()
+
+
+def test_parts_are_the_whole() -> None:
+    """Quantising by parts, which saves memory, gives the same bits."""
+    from copilotd.models.checkpoint import Weight
+
+    weight = Weight(torch.randn(1000, 192))
+    for quantisation in ("int8", "nf4"):
+        holds_here(quantisation)
+        whole = quantise.pack(weight, quantisation, torch.device("cpu"))  # type: ignore[arg-type]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(quantise, "_PART_ELEMENTS", 64 * 192)
+            parts = quantise.pack(weight, quantisation, torch.device("cpu"))  # type: ignore[arg-type]
+        assert torch.equal(whole.weight, parts.weight)
+        assert torch.equal(whole.scale, parts.scale)
