@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from copilotd.completion.postprocess.languages import PAIRS, Language, ending, language
+from copilotd.completion.postprocess.languages import PAIRS, Language, ending, language, top
 from copilotd.completion.postprocess.texts import Context
 
 Kind: TypeAlias = Literal["comment", "long", "string", "quote", "bracket"]
@@ -157,10 +157,13 @@ def _end_of_docstring(text: str) -> int:
 def _around(context: Context) -> Around:
     line = context.before.rfind("\n") + 1
     first = context.before.find("\n", line - ABOVE) + 1 if line > ABOVE else 0
-    lines_above = context.before[first:line]
+    lines_above, whole = context.before[first:line], first == 0
+    pattern = language(context.language).top
+    if not whole and pattern and (match := top(pattern).search(lines_above)):
+        lines_above, whole = lines_above[match.start() :], True
     opened = _above(context.language, lines_above)
     head = lines_above[opened.resume :] + context.head
-    return Around(opened.brackets, head, opened.begins_line, first == 0)
+    return Around(opened.brackets, head, opened.begins_line, whole)
 
 
 def errors(context: Context, text: str, covers: int = 0) -> int:
@@ -193,14 +196,14 @@ def depth(context: Context, text: str) -> int:
 
 
 def closings(context: Context, text: str) -> list[int]:
-    """Where `text` closes a bracket or a string that was opened left of or above the cursor."""
+    """Where `text` closes a bracket that was opened left of or above the cursor, or any string."""
     around = _around(context)
     stack = [(bracket, -1) for bracket in around.brackets]
     here = len(around.head)
     found = []
     for token in tokens(language(context.language), around.head + text):
         end = token.start + len(token.text)
-        if token.kind in ("string", "long") and token.start < here < end and token.closed:
+        if token.kind in ("string", "long") and here < end and token.closed:
             found.append(end - 1 - here)
         elif token.kind == "bracket":
             opener = PAIRS.get(token.text)

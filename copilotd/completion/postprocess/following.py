@@ -18,7 +18,7 @@ PREFIX_SHARE = 0.6
 def following(context: Context, text: str) -> Change | None:
     """Cut at the first line that is the next one below, blank lines ignored on both sides.
 
-    The same words at the same depth are the same line. So are closing brackets, unless with both of them all
+    The same words at the same depth, or less deep than they stand below, are the same line. So are closing brackets, unless with both of them all
     brackets are right and without one of them they are not; at another depth, if there would be too many.
     """
     below = context.below.rstrip()
@@ -41,7 +41,8 @@ def _same(context: Context, text: str, at: int, line: str, below: str, last: boo
         begun = (
             last and at > 0 and standing.startswith(written) and len(written) >= PREFIX_SHARE * len(standing)
         )
-        return deep and (written == standing or begun)
+        deeper = width(context, line) < width(context, below)
+        return (deep and begun) or ((deep or deeper) and written == standing)
     closers = _CLOSERS.match(written)
     if closers is None or not standing.startswith(closers.group().rstrip(";,")):
         return False

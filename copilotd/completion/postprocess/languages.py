@@ -32,6 +32,8 @@ class Language(Struct, frozen=True, kw_only=True):
     unit: str = ""
     """the indentation every file has in this language"""
     prose: bool = False
+    top: str = ""
+    """regular expression: where a line begins so, nothing above is open"""
 
 
 _C = Language(
@@ -52,6 +54,7 @@ _GO = Language(
     long_strings=("`",),
     opener=r"\{|\b(?:import|var|const|type)\s*\(|\b(?:case\b.*|default\s*):",
     unit="\t",
+    top=r"func\b",
 )
 _RUST = Language(
     line_comments=("//",), block_comments=(("/*", "*/"),), strings='"', characters=True, opener=r"\{"
@@ -62,6 +65,7 @@ _PYTHON = Language(
     long_strings=('"""', "'''"),
     opener=r":",
     goes_on=r"(?:else|elif|except|finally|case)\b",
+    top=r"(?:async\s+def|def|class)\s+\w",
 )
 _HASH = Language(
     line_comments=(r"(?<!\S)#",),
@@ -152,6 +156,11 @@ def language(identifier: str) -> Language:
 def ending(pattern: str) -> re.Pattern[str]:
     """`pattern` at a line's end, blanks ignored."""
     return re.compile(rf"(?:{pattern})\s*$", re.IGNORECASE)
+
+
+@cache
+def top(pattern: str) -> re.Pattern[str]:
+    return re.compile(rf"(?m)^(?:{pattern})")
 
 
 def opens_bracket(line: str) -> bool:

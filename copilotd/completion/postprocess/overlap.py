@@ -20,7 +20,7 @@ def overlap(context: Context, text: str) -> Change | None:
         return None
     if _rewrites(context, text, tail):
         return Change("", "it is another version of what stands right of the cursor")
-    cuts = [*_ends_in(text, tail), *_ends_in(text, tail.lstrip())]
+    cuts = [*_ends_in(text, tail), *_ends_in(text, tail.lstrip()), *_closers_within(text, tail)]
 
     def wrong(cut: int) -> tuple[int, int]:
         kept = text[: len(text) - cut]
@@ -40,6 +40,13 @@ def _ends_in(text: str, tail: str) -> list[int]:
         for length in range(1, min(len(text), len(tail)) + 1)
         if text.endswith(tail[:length]) and not _splits_a_word(tail, length)
     ]
+
+
+def _closers_within(text: str, tail: str) -> list[int]:
+    """Lengths at which an end of `text` that closes stands within a tail that closes more than that."""
+    if not _CLOSING.fullmatch(tail):
+        return []
+    return [length for length in range(1, min(len(text), len(tail))) if text[-length:] in tail]
 
 
 def _splits_a_word(text: str, at: int) -> bool:

@@ -129,3 +129,12 @@ def test_the_editors_word_counts_only_where_the_file_shows_nothing() -> None:
     assert kept("indent.unit", at("f\n‸\n", insert_spaces=True, tab_size=2), tabs) == "a\n  b"
     assert kept("indent.unit", at("f\n‸\n"), tabs) == tabs
     assert kept("indent.unit", at("f\n‸\n", "go"), says) == "a\n\tb"
+
+
+def test_far_down_in_a_file_a_function_begins_with_nothing_open() -> None:
+    """The window of brackets begins within the file; a closer too many is still one."""
+    above = "def before():\n    return 1\n\n\n" * 600
+    place = at(f"{above}def test():\n    assert f((a, b), (c, ‸))\n", scope="line")
+    result = postprocess.apply(place, "1)*x,")
+    assert result.text == "1)*x,)"
+    assert result.covers == 2
