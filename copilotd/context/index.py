@@ -4,31 +4,34 @@ Layout of the one anonymous mapping, all little-endian int32, for a capacity of 
 
     header      [64]        magic, generation, tokens used, files used, C, F
     tokens      [C]         ids of file after file; a replaced file's tokens stay until compaction
-    previous    [C]         the position before with the same bucket, or -1
-    heads       [B]         the newest position of each bucket, or -1 (B: the power of two at or above C / 2)
-    files       [F, 6]      start, length, language, alive, roots (a bit set), owner (-1: the disk)
+    previous    [2, C]      the position before with the same bucket, or -1; one row for each of `GRAMS`
+    heads       [2, B]      the newest position of each bucket, or -1 (B: the power of two at or above C / 2)
+    files       [F, 8]      start, length, language, alive, roots (a bit set), owner (-1: the disk), nearness
 
-A bucket is a hash of the `GRAM` ids that end before a position, so a position is where a copied run would go
-on. That is 4 + 4 + 2…4 = 10 to 12 bytes a token. There are no locks: the writer links a file's positions
-before it moves the heads, and the reader compares ids before it believes a position, so at the worst a
-lookup proposes what the target then rejects.
+A bucket is a hash of the n ids that end before a position, so a position is where a copied run would go on.
+The long grams find the long matches among thousands of places of a common short one. That is 4 + 2 (4 + 2…4) =
+16 to 20 bytes a token. There are no locks: the writer links a file's positions before it moves the heads, and
+the reader compares ids before it believes a position, so at the worst a lookup proposes what the target then
+rejects.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import zlib
 from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
 
-GRAM = 3
+GRAMS = (8, 3)
 """ids that must match before a position is looked at; longer matches win"""
+GRAM = GRAMS[-1]
 
-COLUMNS = 6
-START, LENGTH, LANGUAGE, ALIVE, ROOTS, OWNER = range(COLUMNS)
+COLUMNS = 8
+START, LENGTH, LANGUAGE, ALIVE, ROOTS, OWNER, NEAR_HIGH, NEAR_LOW = range(COLUMNS)
 DISK = -1
 
 MAX_TOKENS = 5_000_000
@@ -39,6 +42,19 @@ _HEADER = 64
 _GENERATION, _USED, _FILES, _CAPACITY, _FILE_CAPACITY = 1, 2, 3, 4, 5
 
 Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int32]]"
+Wide: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
+
+_FOLDERS = 16
+"""parts of a path that its nearness tells apart"""
+
+
+def nearness(path: str) -> int:
+    """Four bits for each of a path's first sixteen folders: files with more leading bits alike are nearer."""
+    parts = path.split("/")[1:-1][:_FOLDERS]
+    code = 0
+    for part in parts:
+        code = code << 4 | zlib.crc32(part.encode(errors="replace")) & 15
+    return code << 4 * (_FOLDERS - len(parts))
 
 
 def _buckets(capacity: int) -> int:
@@ -46,7 +62,7 @@ def _buckets(capacity: int) -> int:
 
 
 def _bytes(capacity: int, files: int) -> int:
-    return 4 * (_HEADER + 2 * capacity + _buckets(capacity) + COLUMNS * files)
+    return 4 * (_HEADER + capacity + len(GRAMS) * (capacity + _buckets(capacity)) + COLUMNS * files)
 
 
 class Arrays(Struct):
@@ -62,9 +78,16 @@ class Arrays(Struct):
 def _views(buffer: mmap.mmap, capacity: int, files: int) -> Arrays:
     whole = np.frombuffer(buffer, dtype=np.int32)
     buckets = _buckets(capacity)
-    ends = np.cumsum([_HEADER, capacity, capacity, buckets, COLUMNS * files])
+    n = len(GRAMS)
+    ends = np.cumsum([_HEADER, capacity, n * capacity, n * buckets, COLUMNS * files])
     header, tokens, previous, heads, table = np.split(whole[: ends[-1]], ends[:-1])
-    return Arrays(header, tokens, previous, heads, table.reshape(files, COLUMNS))
+    return Arrays(
+        header,
+        tokens,
+        previous.reshape(n, capacity),
+        heads.reshape(n, buckets),
+        table.reshape(files, COLUMNS),
+    )
 
 
 def allocate(capacity: int = MAX_TOKENS, files: int = MAX_FILES) -> int:
@@ -88,12 +111,12 @@ def _attach(descriptor: int, protection: int) -> tuple[mmap.mmap, Arrays]:
     return buffer, _views(buffer, int(header[_CAPACITY]), int(header[_FILE_CAPACITY]))
 
 
-def hashes(ids: Array) -> Array:
-    """For each position GRAM … len(ids), the hash of the GRAM ids before it; int64 [len(ids) - GRAM + 1]."""
+def hashes(ids: Array, n: int = GRAM) -> Array:
+    """For each position n … len(ids), the hash of the n ids before it; int64 [len(ids) - n + 1]."""
     wide = ids.astype(np.uint64)
-    count = len(ids) - GRAM + 1
+    count = len(ids) - n + 1
     mixed = np.zeros(max(count, 0), dtype=np.uint64)
-    for i in range(GRAM):
+    for i in range(n):
         mixed = (mixed ^ wide[i : i + len(mixed)]) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
     return mixed.astype(np.int64)
@@ -112,8 +135,15 @@ class IndexWriter:
         """Tokens of files that are alive."""
         return self._live
 
-    def add(self, ids: Sequence[int] | Array, language: int, roots: int = 1, owner: int = DISK) -> int | None:
-        """Put in a file's ids; its number, or None where there is no room for it."""
+    @property
+    def room(self) -> int:
+        """Tokens that still fit, the dead ones away."""
+        return self._capacity - self._live
+
+    def add(
+        self, ids: Sequence[int] | Array, language: int, roots: int = 1, owner: int = DISK, near: int = 0
+    ) -> int | None:
+        """Put in a file's ids; its number, or None where there is no room for it. `near` is its `nearness`."""
         array = np.asarray(ids, dtype=np.int32)
         if self._live + len(array) > self._capacity:
             return None
@@ -122,7 +152,7 @@ class IndexWriter:
             return None
         a = self._arrays
         a.tokens[used : used + len(array)] = array
-        a.files[count] = [used, len(array), language, 1, roots, owner]
+        a.files[count] = [used, len(array), language, 1, roots, owner, *_halves(near)]
         self._link(used, array)
         a.header[_USED] = used + len(array)
         a.header[_FILES] = count + 1
@@ -157,6 +187,7 @@ class IndexWriter:
         for number, body in zip(kept, bodies, strict=True):
             new = self.add(body, *(int(table[number, column]) for column in (LANGUAGE, ROOTS, OWNER)))
             assert new is not None  # what fitted before fits without the gaps
+            a.files[new, NEAR_HIGH:] = table[number, NEAR_HIGH:]
             moved[number] = new
         a.header[_GENERATION] += 1
         return moved
@@ -174,25 +205,35 @@ class IndexWriter:
         return int(self._arrays.header[_FILES])
 
     def _link(self, start: int, ids: Array) -> None:
+        for row, n in enumerate(GRAMS):
+            self._chain(row, n, start, ids)
+
+    def _chain(self, row: int, n: int, start: int, ids: Array) -> None:
         """Chain the positions of one file: previous within it first, then onto the older heads."""
-        a = self._arrays
-        buckets = hashes(ids) & (len(a.heads) - 1)
+        previous, heads = self._arrays.previous[row], self._arrays.heads[row]
+        buckets = hashes(ids, n) & (len(heads) - 1)
         if not len(buckets):
             return
         # The last hash's position is one past the file's end, where nothing stands to be proposed.
         buckets = buckets[:-1]
-        positions = np.arange(start + GRAM, start + len(ids), dtype=np.int32)
+        positions = np.arange(start + n, start + len(ids), dtype=np.int32)
         order = np.argsort(buckets, kind="stable")
         grouped, placed = buckets[order], positions[order]
         first = np.ones(len(order), dtype=bool)
         first[1:] = grouped[1:] != grouped[:-1]
         before = np.empty(len(order), dtype=np.int32)
         before[1:] = placed[:-1]
-        before[first] = a.heads[grouped[first]]
-        a.previous[placed] = before
+        before[first] = heads[grouped[first]]
+        previous[placed] = before
         last = np.ones(len(order), dtype=bool)
         last[:-1] = first[1:]
-        a.heads[grouped[last]] = placed[last]
+        heads[grouped[last]] = placed[last]
+
+
+def _halves(code: int) -> tuple[int, int]:
+    """64 bits as two signed numbers of 32."""
+    high, low = code >> 32, code & 0xFFFFFFFF
+    return high - (high >> 31 << 32), low - (low >> 31 << 32)
 
 
 class View(Struct, frozen=True):
@@ -225,47 +266,67 @@ class IndexReader:
     def __init__(self, descriptor: int) -> None:
         self._map, self._arrays = _attach(descriptor, mmap.PROT_READ)
 
-    def find(self, tail: Sequence[int], limit: int, view: View, language: int) -> Match | None:
+    def find(self, tail: Sequence[int], limit: int, view: View, language: int, near: int = 0) -> Match | None:
         """The best place where the ids of `tail` stood before, and up to `limit` ids that followed.
 
-        Longer matches win, then the same language, then the newest.
+        Longer matches win, then the same language, then the nearer file, then the newest.
         """
-        if len(tail) < GRAM:
-            return None
-        a = self._arrays
-        wanted = list(tail[-self.LONGEST :])
-        bucket = int(hashes(np.asarray(wanted[-GRAM:], dtype=np.int32))[0]) & (len(a.heads) - 1)
-        position = int(a.heads[bucket])
-        used, count = int(a.header[_USED]), int(a.header[_FILES])
-        best: tuple[int, bool] | None = None
-        found: tuple[int, int, int] | None = None
-        for _ in range(self.CHAIN):
-            if not 0 <= position < used:
-                break
-            number = int(np.searchsorted(a.files[:count, START], position, side="right")) - 1
-            start, length, spoken, alive, roots, owner = (int(x) for x in a.files[number])
-            if alive and start <= position < start + length and view.shows(number, roots, owner):
-                agreed = self._agreement(wanted, start, position)
-                rank = (agreed, spoken == language)
-                if agreed >= GRAM and (best is None or rank > best):
-                    best, found = rank, (position, start + length, number)
-                    if agreed == len(wanted) and spoken == language:
-                        break
-            position = int(a.previous[position])
-        if best is None or found is None:
-            return None
-        place, end, number = found
-        return Match(a.tokens[place : min(end, place + limit)].tolist(), best[0], number)
+        wanted = np.asarray(tail[-self.LONGEST :], dtype=np.int32)
+        for row, n in enumerate(GRAMS):
+            if len(wanted) >= n and (found := self._best(row, n, wanted, view, language, near)):
+                place, end, agreed, number = found
+                return Match(self._arrays.tokens[place : min(end, place + limit)].tolist(), agreed, number)
+        return None
 
-    def _agreement(self, wanted: list[int], start: int, position: int) -> int:
-        there = self._arrays.tokens[max(start, position - len(wanted)) : position].tolist()
-        agreed = 0
-        for mine, theirs in zip(reversed(wanted), reversed(there), strict=False):
-            if mine != theirs:
-                break
-            agreed += 1
-        return agreed
+    def _best(
+        self, row: int, n: int, wanted: Array, view: View, language: int, near: int
+    ) -> tuple[int, int, int, int] | None:
+        """(position, end of its file, ids that agree, the file) among the newest with the same last n ids."""
+        a = self._arrays
+        used, count = int(a.header[_USED]), int(a.header[_FILES])
+        positions = self._chained(row, n, wanted, used)
+        if not positions or not count:
+            return None
+        places = np.array(positions)
+        numbers = np.searchsorted(a.files[:count, START], places, side="right") - 1
+        files = a.files[numbers].astype(np.int64)
+        shown = [
+            alive == 1 and start <= place < start + length and view.shows(number, roots, owner)
+            for place, number, (start, length, _, alive, roots, owner, *_) in zip(
+                positions, numbers.tolist(), files.tolist(), strict=True
+            )
+        ]
+        if not any(shown):
+            return None
+        back = places[:, None] - 1 - np.arange(len(wanted))
+        differs = a.tokens[np.maximum(back, 0)] != wanted[::-1]
+        differs |= back < files[:, START, None]
+        agreed = np.where(differs.any(1), differs.argmax(1), len(wanted))
+        rank = agreed * 64 + (files[:, LANGUAGE] == language) * 32 + _shared(files, near)
+        rank[np.logical_not(shown)] = -1
+        best = int(rank.argmax())
+        if rank[best] < 0 or agreed[best] < n:
+            return None
+        end = int(files[best, START] + files[best, LENGTH])
+        return positions[best], end, int(agreed[best]), int(numbers[best])
+
+    def _chained(self, row: int, n: int, wanted: Array, used: int) -> list[int]:
+        """The newest positions in the bucket of the last n ids."""
+        previous, heads = self._arrays.previous[row], self._arrays.heads[row]
+        position = int(heads[int(hashes(wanted[-n:], n)[0]) & (len(heads) - 1)])
+        found: list[int] = []
+        while len(found) < self.CHAIN and 0 <= position < used:
+            found.append(position)
+            position = int(previous[position])
+        return found
 
     def close(self) -> None:
         del self._arrays
         self._map.close()
+
+
+def _shared(files: Wide, near: int) -> Wide:
+    """Leading folders that files have in common with a place, 0 … 16."""
+    high, low = _halves(near)
+    apart = ((files[:, NEAR_HIGH] ^ high) & 0xFFFFFFFF) * 2.0**32 + ((files[:, NEAR_LOW] ^ low) & 0xFFFFFFFF)
+    return _FOLDERS - (np.frexp(apart)[1].astype(np.int64) + 3) // 4

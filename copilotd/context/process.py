@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from copilotd.context.index import IndexReader, View, allocate
+from copilotd.context.index import IndexReader, View, allocate, nearness
 from copilotd.context.messages import (
     Ask,
     Begin,
@@ -40,12 +40,13 @@ RESTARTS = 5
 class Library:
     """What one session may look up for one file: `engine.generation.Library` over the shared index."""
 
-    def __init__(self, reader: IndexReader, view: View, language: int) -> None:
-        self._reader, self._view, self._language = reader, view, language
+    def __init__(self, reader: IndexReader, view: View, path: str) -> None:
+        self._reader, self._view = reader, view
+        self._language, self._near = language_of(path), nearness(path)
 
     def find(self, tail: Sequence[int], limit: int) -> tuple[list[int], int]:
         """Ids that followed the longest match of the end of `tail`, and its length; ([], 0) for none."""
-        match = self._reader.find(tail, limit, self._view, self._language)
+        match = self._reader.find(tail, limit, self._view, self._language, self._near)
         return ([], 0) if match is None else (match.ids, match.length)
 
 
@@ -113,6 +114,11 @@ class ContextProcess:
         """The answer is there later, in `snippets`."""
         self._send(ask)
 
+    @property
+    def pid(self) -> int | None:
+        """None while it does not run."""
+        return None if self._process is None else self._process.pid
+
     # ---- what a completion reads -------------------------------------------------------------------------
 
     def library(self, client: str, path: str) -> Library | None:
@@ -120,7 +126,7 @@ class ContextProcess:
         reader, view = self._reader, self._views.get(client)
         if reader is None or view is None:
             return None
-        return Library(reader, view, language_of(path))
+        return Library(reader, view, path)
 
     def snippets(self, client: str, path: str) -> tuple[Snippet, ...]:
         """As last answered for this document."""

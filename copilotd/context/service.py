@@ -18,7 +18,7 @@ from types import TracebackType
 
 from msgspec.structs import replace
 
-from copilotd.context.index import IndexWriter
+from copilotd.context.index import IndexWriter, nearness
 from copilotd.context.messages import (
     Ask,
     Begin,
@@ -44,6 +44,9 @@ from copilotd.context.watch import KernelWatcher, PollingWatcher, Watcher
 IDLE_S = 0.1
 """How often the watcher is asked while nothing else happens."""
 
+MIN_DELETED = 8
+"""characters that are worth keeping for lookup when they go"""
+
 SLICE_S = 0.02
 """Work between two looks at the socket."""
 
@@ -58,6 +61,9 @@ class Session:
         self.texts: dict[str, str] = {}
         """by real path; "\\n" line ends"""
         self.numbers: dict[str, int | None] = {}
+        self.gone: dict[str, int] = {}
+        """buffers as they were before something was last deleted: what goes is often written again elsewhere,
+        or anew with another name"""
         self.edits = Edits()
 
 
@@ -149,24 +155,32 @@ class Service:
     def _buffer(self, message: Buffer) -> None:
         session, path = self._session(message.client), _real(message.path)
         number = session.numbers.pop(path, None)
-        if number is not None:
-            self._writer.remove(number)
         before = session.texts.pop(path, None)
         self._places.remove(_buffer_key(session, path))
         text = None if message.text is None else message.text.replace("\r\n", "\n").replace("\r", "\n")
         if text is None or self._kept_out(session, path, text):
+            self._take_out(number)
+            self._take_out(session.gone.pop(path, None))
             self._end_if_empty(message.client, session)
             return
-        if before is not None:
-            session.edits.changed(path, before, text)
+        deleted = "" if before is None else session.edits.changed(path, before, text)
+        if number is not None and len(deleted.strip()) >= MIN_DELETED:
+            self._take_out(session.gone.pop(path, None))
+            session.gone[path] = number
+        else:
+            self._take_out(number)
         session.texts[path] = text
-        ids = self._encode(text)
-        number = self._writer.add(ids, language_of(path), 0, session.owner)
+        ids, language, near = self._encode(text), language_of(path), nearness(path)
+        number = self._writer.add(ids, language, 0, session.owner, near)
         if number is None and self._writer.crowded:
             self._moved(self._tree.compact())
-            number = self._writer.add(ids, language_of(path), 0, session.owner)
+            number = self._writer.add(ids, language, 0, session.owner, near)
         session.numbers[path] = number
         self._places.add(_buffer_key(session, path), text)
+
+    def _take_out(self, number: int | None) -> None:
+        if number is not None:
+            self._writer.remove(number)
 
     def _kept_out(self, session: Session, path: str, text: str) -> bool:
         """Secret, or ignored in every folder of the session that holds it: no context for anything."""
@@ -255,6 +269,7 @@ class Service:
             for path, number in session.numbers.items():
                 if number is not None:
                     session.numbers[path] = moved[number]
+            session.gone = {path: moved[number] for path, number in session.gone.items()}
 
     # ---- watching ----------------------------------------------------------------------------------------
 
@@ -334,6 +349,8 @@ def serve(link: socket.socket, descriptor: int) -> None:
 
 
 def _tokenizer(path: str) -> Callable[[str], list[int]]:
+    if not path:
+        return lambda text: []
     from copilotd.models.tokenizer import TokenizerVocabulary
 
     return TokenizerVocabulary.from_folder(Path(path)).encode
@@ -349,8 +366,6 @@ def main() -> None:
 
 def _end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """To the daemon's stray output: an exception's words may be somebody's text, so they are left out."""
-    if not path:
-        return lambda text: []
     places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(trace)]
     sys.stderr.write(f"the index process ends: {kind.__name__} in {' < '.join(reversed(places))}\n")
 

@@ -66,7 +66,8 @@ class Edits:
     def __init__(self) -> None:
         self._recent: deque[tuple[str, int, str]] = deque(maxlen=MAX_EDITS)
 
-    def changed(self, path: str, before: str, after: str) -> None:
+    def changed(self, path: str, before: str, after: str) -> str:
+        """Remember the region; what stood there and is gone."""
         old, new = before.split("\n"), after.split("\n")
         top = 0
         while top < min(len(old), len(new)) and old[top] == new[top]:
@@ -80,6 +81,8 @@ class Edits:
                 self._recent.remove(edit)
         if region.strip():
             self._recent.appendleft((path, top, region))
+        gone, come = ("\n".join(lines[top : len(lines) - bottom]) for lines in (old, new))
+        return "" if come.startswith(gone) else gone
 
     def others(self, path: str) -> list[tuple[str, str]]:
         """Path and text of those in other files."""

@@ -11,12 +11,15 @@ from msgspec import Struct, field
 
 from copilotd.context.ignore import FILES as IGNORE_FILES
 from copilotd.context.ignore import Ignore
-from copilotd.context.index import IndexWriter
+from copilotd.context.index import IndexWriter, nearness
 from copilotd.context.secrets import Secrets
 from copilotd.context.walk import Found, Skip, Walk
 
 MAX_ROOTS = 31
 """Folders at once: their bit sets are int32."""
+
+MOST_CHARACTERS = 12
+"""in a token, over a whole file"""
 
 _LANGUAGES = [
     ("py", "pyi"), ("ts", "tsx", "js", "jsx", "mts", "cts", "mjs", "cjs", "vue", "svelte"), ("java", "kt", "kts", "scala"),
@@ -188,18 +191,22 @@ class Tree:
         if skip is not None:
             self._skipped(found.path, skip)
         if text is not None:
-            file.number = self._put(found, self._encode(text))
+            file.number = self._put(found, text)
             if file.number is None:
                 file.skip = "full"
             else:
                 self._indexed(file, text)
 
-    def _put(self, found: Found, ids: list[int]) -> int | None:
-        language, roots = language_of(found.path), self._roots_of(found.path)
-        number = self._index.add(ids, language, roots)
+    def _put(self, found: Found, text: str) -> int | None:
+        """Into the index. What cannot fit is not even tokenised."""
+        if len(text) > self._index.room * MOST_CHARACTERS:
+            return None
+        ids, language, roots = self._encode(text), language_of(found.path), self._roots_of(found.path)
+        near = nearness(found.path)
+        number = self._index.add(ids, language, roots, near=near)
         if number is None and self._index.crowded:
             self.moved(self.compact())
-            number = self._index.add(ids, language, roots)
+            number = self._index.add(ids, language, roots, near=near)
         return number
 
     def compact(self) -> dict[int, int]:

@@ -78,7 +78,7 @@ class Hybrid:
         self._walk.advance(emitted[self._walked :])
         self._walked = len(emitted)
 
-        self._guesses = [self._echo(emitted, limit), self._look_up(emitted, limit)]
+        self._guesses = [self._echo(emitted, limit), *self._look_up(emitted, limit)]
         plans = [
             (*best_length(self.costs, riding, guess.chances(), least=least), guess) for guess in self._guesses
         ]
@@ -110,12 +110,19 @@ class Hybrid:
         ids = self._proposable(echo.guess(self._request.echo, emitted, limit), self._walk)
         return Guess(echo.NAME, ids, [self.acceptance.echo] * len(ids))
 
-    def _look_up(self, written: Sequence[int], limit: int, walk: Walk | None = None, after: int = 0) -> Guess:
-        """What may follow the text above and `written`; `walk` stands after it."""
-        found = self._lookup.guess(written, limit)
-        ids = self._proposable(found.ids, walk or self._walk)
-        estimates = [self.acceptance.matched(found.source, found.match + i) for i in range(len(ids))]
-        return Guess(found.source, ids, estimates, after)
+    def _look_up(
+        self, written: Sequence[int], limit: int, walk: Walk | None = None, drawn: Sequence[int] = ()
+    ) -> list[Guess]:
+        """What may follow the text above, `written` and a model draft; `walk` stands after them."""
+        guesses = []
+        for found in self._lookup.guesses(written, limit, drawn):
+            ids = self._proposable(found.ids, walk or self._walk)
+            estimates = [
+                self.acceptance.matched(f"{found.source} {found.kind}", found.match + i)
+                for i in range(len(ids))
+            ]
+            guesses.append(Guess(found.source, ids, estimates, len(drawn)))
+        return guesses
 
     def _proposable(self, ids: list[int], walk: Walk) -> list[int]:
         """Up to the first id that the constraint forbids, or that ends a draft."""
@@ -189,15 +196,21 @@ class Hybrid:
         """What lookup adds to a model draft, as far as it pays."""
         walk = self._walk.copy()
         walk.advance(drawn)
-        guess = self._look_up([*emitted, *drawn], limit - len(drawn), walk, after=len(drawn))
-        self._guesses.append(guess)
+        guesses = self._look_up(emitted, limit - len(drawn), walk, drawn)
+        self._guesses += guesses
         chances = [self.acceptance.drawn(probability).value for probability in self._drawn]
-        length, _ = best_length(
-            self.costs,
-            riding,
-            chances + guess.chances(),
-            spent_ms=len(drawn) * self.costs.draft_ms(1),
-            least=len(drawn),
-        )
+        spent_ms = len(drawn) * self.costs.draft_ms(1)
+        plans = [
+            (
+                *best_length(
+                    self.costs, riding, chances + guess.chances(), spent_ms=spent_ms, least=len(drawn)
+                ),
+                guess,
+            )
+            for guess in guesses
+        ]
+        if not plans:
+            return Guess("", [], [])
+        length, _, guess = max(plans, key=lambda plan: plan[1])
         kept = length - len(drawn)
         return Guess(guess.source, guess.ids[:kept], guess.estimates[:kept], guess.after)

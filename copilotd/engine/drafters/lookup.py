@@ -11,9 +11,12 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
+from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from copilotd.engine.drafters.copying import AHEAD, Changes, Copy
 from copilotd.engine.generation import Library, Surroundings
 from copilotd.engine.prefix import common_prefix
 
@@ -82,24 +85,56 @@ class Stack:
             place = self._earlier[n][place]
 
 
+FIRST_CUT = 8
+"""ids at the cursor that may be a change already"""
+CERTAIN = 6
+"""ids that must match before such a change"""
+
+
 class Guess(Struct):
     ids: list[int]
     match: int
     """length of the match it rests on"""
     source: str = NAME
+    kind: Literal["match", "copy", "change"] = "match"
+    """ids in a row that agree; a copy past a change, or in the middle of one"""
+
+
+RETOKENISED = 3
+"""ids at a request's end that may be others in the next one, whose cut is elsewhere"""
+TYPED = 64
+"""ids between two requests that a copy is followed along"""
 
 
 class Index:
-    """One document around its cursor."""
+    """One document around its cursor, and the copy that is in progress in it."""
 
     def __init__(self) -> None:
         self._above = Stack()
         self._below = Stack()
         """the text after the cursor, the document's last id at the bottom"""
+        self.copy = Copy(Changes())
+        self.followed = 0
+        """ids above that the copy has been followed along"""
 
     def become(self, above: list[int], below: list[int]) -> None:
+        stays = common_prefix(self._above.ids[: self.followed], above)
         self._above.become(above)
         self._below.become(below[::-1])
+        if stays < self.followed - RETOKENISED or len(above) - stays > TYPED:
+            self.copy = Copy(self.copy.changes)  # somewhere else
+        else:
+            self._follow(above[min(self.followed, len(above)) :])
+        self.followed = len(above)
+
+    def follow(self, start: int, written: Sequence[int]) -> None:
+        """So much has been written for good after the first `start` ids above."""
+        self._follow(written[self.followed - start :])
+        self.followed = max(self.followed, start + len(written))
+
+    def _follow(self, ids: Sequence[int]) -> None:
+        for token in ids:
+            self.copy.follow(token)
 
     def write(self, start: int, ids: Sequence[int]) -> None:
         """Output and drafts, `ids`, stand after the first `start` ids above."""
@@ -152,9 +187,10 @@ class Index:
 
     def _after(self, place: int, limit: int) -> list[int]:
         """What follows a match above; past the end it goes on with itself, so a period is continued."""
-        ids = self._above.ids
-        period = len(ids) - 1 - place
-        return [ids[place + 1 + i % period] for i in range(limit)]
+        ids = self._above.ids[place + 1 :]
+        if len(ids) < limit:
+            ids *= -(-limit // len(ids))
+        return ids[:limit]
 
 
 class Lookup:
@@ -174,18 +210,56 @@ class Lookup:
             self._documents.popitem(last=False)
         self._index.become(list(surroundings.before), list(surroundings.after))
         self._start = len(surroundings.before)
-        self._tail = list(surroundings.before[-LONGEST:])
+        self._tail = list(surroundings.before[-LONGEST - FIRST_CUT :])
         self._library = library
+        if not self._index.copy.source:
+            self._begin_within_a_change(self._index.copy)
 
-    def guess(self, written: Sequence[int], limit: int) -> Guess:
-        """What may follow the text above and `written`: the document's word, unless the library has a longer
-        match."""
-        self._index.write(self._start, written)
-        here = self._index.guess(limit)
-        if self._library is None or here.match >= LONGEST:
-            return here
-        ids, match = self._library.find([*self._tail, *written][-LONGEST:], limit)
-        return Guess(ids, match, WORKSPACE) if match > here.match else here
+    def guesses(self, written: Sequence[int], limit: int, drawn: Sequence[int] = ()) -> list[Guess]:
+        """What may follow the text above, `written` and `drawn`, where anything may; `drawn` may be taken back.
+
+        The document's word, unless the library has a longer match; and how a copy goes on that was changed
+        on the way, where that is something else.
+        """
+        self._index.follow(self._start, written)
+        copy = self._index.copy
+        if drawn:
+            copy = copy.fork()
+            for token in drawn:
+                copy.follow(token)
+        text = [*written, *drawn]
+        self._index.write(self._start, text)
+        exact = self._longest([*self._tail, *text], max(limit, AHEAD))
+        if exact.match > copy.agreed and not (copy.lost and exact.match < CERTAIN):
+            copy.start(exact.ids, exact.source, exact.match)
+        found = [replace(exact, ids=exact.ids[:limit])] if exact.ids else []
+        ids = copy.ahead(limit)
+        if ids and not (found and found[0].ids == ids):
+            kind: Literal["copy", "change"] = "change" if copy.lost else "copy"
+            found.append(Guess(ids, max(2, copy.agreed), copy.name, kind))
+        return found
 
     def forget(self, document: Hashable) -> None:
         self._documents.pop(document, None)
+
+    def _longest(self, text: list[int], limit: int) -> Guess:
+        here = self._index.guess(limit)
+        if self._library is None or here.match >= LONGEST:
+            return here
+        ids, match = self._library.find(text[-LONGEST:], limit)
+        return Guess(ids, match, WORKSPACE) if match > here.match else here
+
+    def _begin_within_a_change(self, copy: Copy) -> None:
+        """Where nothing matches at the cursor, but something did a few ids before it: a copy being changed."""
+        if self._library is None or self._longest(self._tail, 1).match >= CERTAIN:
+            return
+        best: tuple[int, int, list[int]] = (0, 0, [])
+        for cut in range(1, min(FIRST_CUT, len(self._tail))):
+            ids, match = self._library.find(self._tail[:-cut][-LONGEST:], AHEAD)
+            if match >= CERTAIN and match > best[0] + 2:
+                best = (match, cut, ids)
+        match, cut, ids = best
+        if match:
+            copy.start(ids, WORKSPACE, match)
+            for token in self._tail[-cut:]:
+                copy.follow(token)

@@ -206,7 +206,7 @@ class LookupAlone:
         prompt = self._model.prompt(hole)
         lookup = Lookup()
         lookup.begin("evaluate", prompt.request.surroundings)
-        ids = lookup.guess([], LINE_TOKENS).ids
+        ids = next((guess.ids for guess in lookup.guesses([], LINE_TOKENS)), [])
         walk = Walk(prompt.request.constraint)
         ids = ids[: len(walk.ahead(ids)) - 1]
         text = self._model.vocabulary.decode(ids)
