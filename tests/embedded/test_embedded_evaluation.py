@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pair.corpus import Document
-from pair.evaluation import Hole, LookupAlone, Model, Quality, drafting, holes, loops, sound
+from pair.evaluation import MID_LINE, Hole, LookupAlone, Model, Quality, drafting, holes, loops, sound
 
 SHIPPED = Path(__file__).parents[2] / "copilotd" / "models" / "embedded" / "target"
 REPEATED = "    if handler is None:\n        raise ValueError(message)\n"
@@ -40,10 +40,24 @@ def test_holes_are_the_rest_of_a_line_in_all_three_kinds() -> None:
     assert holes([DOCUMENT], "java", 3, seed=1) == []
 
 
+def test_holes_in_mid_line_are_in_code_and_after_its_first_word() -> None:
+    lines = "// what is said here\nfinal int size = sum(parts);\n * and there, too\n\ntotal += size;\n"
+    found = holes([Document("pkg", "A.java", "java", lines * 200)], "java", 12, seed=1, kinds=MID_LINE)
+    assert len(found) == 12
+    for one in found:
+        typed = one.before.rpartition("\n")[2]
+        assert typed[-1].isalnum()
+        assert len(typed.split()) > 1 or "(" in typed
+        assert typed.startswith(("final ", "total "))
+
+
 def test_quality_counts_characters_from_the_start() -> None:
     one = hole("x = ", "total", "\n")
     quality = Quality.of([(one, "total"), (one, "tomato"), (one, ""), (one, "atotal")])
     assert (quality.holes, quality.exact, quality.right, quality.characters) == (4, 1, 5 + 2, 20)
+    short = Quality.of([(one, ""), (hole("x = ", "it", "\n"), "it")])
+    assert short.mean_share == 0.5
+    assert short.right_share == pytest.approx(2 / 7)
     quality.add_bits(20.0, 10)
     assert quality.bits_per_byte == 2.0
 

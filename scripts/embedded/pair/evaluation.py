@@ -38,13 +38,17 @@ from copilotd.models.load import Place, load_model
 from copilotd.models.tokenizer import TokenizerVocabulary
 from pair.corpus import Document
 
-Kind = Literal["after indentation", "at a word's end", "inside a word"]
+Kind = Literal["after indentation", "at a word's end", "inside a word", "in mid-line of code"]
 KINDS: tuple[Kind, ...] = ("after indentation", "at a word's end", "inside a word")
+MID_LINE: tuple[Kind, ...] = ("in mid-line of code",)
+"""at a word's end that is not the line's first word, in a line that does not begin as a comment"""
 _CUT = {
     "after indentation": re.compile(r"(?<=\n)[^\S\n]*(?=\S)"),
     "at a word's end": re.compile(r"(?<=\w)\b(?=[^\n]*\S)"),
     "inside a word": re.compile(r"(?<=\w\w)(?=\w)"),
+    "in mid-line of code": re.compile(r"(?<=\w)\b(?=[^\n]*\S)"),
 }
+_CODE = re.compile(r"\s*(?!\s|#|//|/?\*|--)[^\n]*\w\W+\w+\Z")
 LINE_TOKENS = 48
 DRAFT_TOKENS = 4
 LARGEST = 40_000
@@ -67,8 +71,10 @@ class Hole(Struct, frozen=True):
         return self.document.text[self.cursor + len(self.truth) :]
 
 
-def holes(documents: Sequence[Document], language: str, count: int, seed: int) -> list[Hole]:
-    """The three kinds in turn; documents by length, at most one hole in 500 characters."""
+def holes(
+    documents: Sequence[Document], language: str, count: int, seed: int, kinds: tuple[Kind, ...] = KINDS
+) -> list[Hole]:
+    """The kinds in turn; documents by length, at most one hole in 500 characters."""
     rng = random.Random(f"{seed} {language}")
     texts = [d for d in documents if d.language == language and len(d.text) < LARGEST]
     found: list[Hole] = []
@@ -78,11 +84,14 @@ def holes(documents: Sequence[Document], language: str, count: int, seed: int) -
         if len(found) == count:
             break
         document = rng.choices(texts, weights)[0]
-        kind = KINDS[len(found) % len(KINDS)]
+        kind = kinds[len(found) % len(kinds)]
         cut = _CUT[kind].search(document.text, rng.randrange(len(document.text)))
         if cut is None:
             continue
         cursor = cut.end()
+        typed = document.text[document.text.rfind("\n", 0, cursor) + 1 : cursor]
+        if kind in MID_LINE and not _CODE.match(typed):
+            continue
         truth = document.text[cursor:].partition("\n")[0].rstrip()
         place = (document.package, document.path, cursor // 500)
         if len(truth) >= 3 and place not in taken:
