@@ -195,7 +195,7 @@ async def _added(editor: Editor, relay: Relay) -> Added:
         editor.open(path, text)
         await asyncio.sleep(0.1)
         asked = time.perf_counter()
-        _, reply = editor.complete(path, _place(text, offset), invoked=True)
+        _, reply = editor.complete(path, _place(text, offset))
         await reply
         answered = time.perf_counter()
         editor.close(path)
@@ -234,7 +234,7 @@ async def _aborts(editor: Editor, vllm: Vllm) -> Aborts:
                 break
             path = f"long{number}.py"
             editor.open(path, text)
-            request, reply = editor.complete(path, _place(text, offset), invoked=True)
+            request, reply = editor.complete(path, _place(text, offset))
             while not reply.done() and not await running():
                 pass
             if not reply.done():

@@ -17,7 +17,7 @@ from copilotd.backends.openai.backend import OpenAIBackend
 from copilotd.config import DaemonSettings, Settings
 from copilotd.engine.generation import Generation, GenerationRequest, Sampling
 from copilotd.models.catalogue import embedded_folder
-from tests.support.openai_server import OpenAIServer
+from tests.support.openai_server import LOGPROB, OpenAIServer
 
 TOKENIZER = embedded_folder("target")
 SECRET = "sk-very-secret"
@@ -91,7 +91,8 @@ def test_what_the_server_writes_comes_out(ids: bool, answer: str) -> None:
         assert written(of, generation) == script
         assert generation.finish == "stop"
         assert emitted == generation.ids
-        assert len(generation.logprobs) == len(generation.ids)
+        told = ids and answer != "whole"
+        assert generation.logprobs == [LOGPROB if told else 0.0] * len(generation.ids)
 
 
 def test_prompts_go_as_ids_where_the_tokenizer_is_at_hand() -> None:
@@ -185,6 +186,10 @@ def test_the_server_masks_where_it_can() -> None:
     ):
         generation = of.generate(request(of, constraint=Begin(needed.encode())), never, go_on)
         assert written(of, generation) == f"{needed}more"
+        assert (generation.logprobs[0], generation.logprobs[-1]) == (
+            0.0,
+            LOGPROB,
+        )  # what is typed is no guess
         assert len(server.asked) == 1
         of.generate(request(of), never, go_on)
         assert "structured_outputs" not in server.asked[1].body

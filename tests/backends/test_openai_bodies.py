@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from copilotd.backends.openai.answer import IdReader
-from copilotd.backends.openai.answers import Choice
+from copilotd.backends.openai.answer import IdReader, Piece
+from copilotd.backends.openai.answers import Choice, Logprobs
 from copilotd.backends.openai.bodies import Markers, text_prompt
 from copilotd.models.catalogue import embedded_folder
 from copilotd.models.tokenizer import TokenizerVocabulary
@@ -74,7 +74,7 @@ def test_where_text_turns_into_a_marker(text: str, expected: tuple[str, str, boo
 def test_a_marker_in_pieces_ends_the_answer() -> None:
     reader = IdReader(VOCABULARY, MARKERS, VOCABULARY.control)
     read = [reader.read(Choice(text=piece), ids=False) for piece in ("re", "turn <", "|endof", "text|> more")]
-    assert VOCABULARY.decode([token for ids, _ in read for token in ids]) == "return "
+    assert VOCABULARY.decode([token for piece, _ in read for token in piece.ids]) == "return "
     assert [ended for _, ended in read] == [False, False, False, True]
 
 
@@ -82,16 +82,23 @@ def test_what_only_looked_like_a_marker_comes_out() -> None:
     reader = IdReader(VOCABULARY, MARKERS, VOCABULARY.control)
     read = [reader.read(Choice(text=piece), ids=False)[0] for piece in ("a <|", "b")]
     last, _ = reader.read(Choice(text=" <", finish_reason="stop"), ids=False)
-    assert VOCABULARY.decode([token for ids in [*read, last] for token in ids]) == "a <|b <"
+    assert VOCABULARY.decode([token for piece in [*read, last] for token in piece.ids]) == "a <|b <"
 
 
 def test_ids_end_at_a_control_id_and_at_what_is_no_id() -> None:
     reader = IdReader(VOCABULARY, MARKERS, VOCABULARY.control)
-    assert reader.read(Choice(token_ids=[5, 6, END, 7]), ids=True) == ([5, 6], True)
-    assert reader.read(Choice(token_ids=[5, VOCABULARY.size]), ids=True) == ([5], True)
-    assert reader.read(Choice(token_ids=[5]), ids=True) == ([5], False)
+    assert reader.read(Choice(token_ids=[5, 6, END, 7]), ids=True) == (Piece([5, 6], [0.0, 0.0]), True)
+    assert reader.read(Choice(token_ids=[5, VOCABULARY.size]), ids=True) == (Piece([5], [0.0]), True)
+    assert reader.read(Choice(token_ids=[5]), ids=True) == (Piece([5], [0.0]), False)
     unasked, _ = reader.read(Choice(text="x", token_ids=[5]), ids=False)
-    assert VOCABULARY.decode(unasked) == "x"
+    assert VOCABULARY.decode(unasked.ids) == "x"
+
+
+def test_probabilities_are_those_of_the_ids() -> None:
+    reader = IdReader(VOCABULARY, MARKERS, VOCABULARY.control)
+    told = Logprobs([-0.5, None, -2.0])
+    assert reader.read(Choice(token_ids=[5, 6, END], logprobs=told), ids=True)[0].logprobs == [-0.5, 0.0]
+    assert reader.read(Choice(token_ids=[5], logprobs=told), ids=True)[0].logprobs == [0.0]
 
 
 def test_nothing_of_a_model_is_needed() -> None:

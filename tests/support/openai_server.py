@@ -42,6 +42,9 @@ from typing import Any
 from copilotd.backends.openai.bodies import ANYTHING
 from copilotd.models.tokenizer import TokenizerVocabulary
 
+LOGPROB = -0.25
+"""of every id of a server with a tokenizer"""
+
 Script = str | Callable[[str], str]
 
 
@@ -250,12 +253,13 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _event(self, text: str, ids: list[int] | None, finish: str | None) -> dict[str, Any]:
-        choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
-        return {
-            "id": "x",
-            "object": "text_completion",
-            "choices": [choice | ({"token_ids": ids} if ids is not None else {})],
-        }
+        choice: dict[str, Any] = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+        if ids is not None:
+            choice |= {
+                "token_ids": ids,
+                "logprobs": {"tokens": [text], "token_logprobs": [LOGPROB] * len(ids)},
+            }
+        return {"id": "x", "object": "text_completion", "choices": [choice]}
 
     def _text(self, asked: Asked) -> str:
         script, prompt = self.ours.script, self.ours.text_of(asked.body["prompt"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from copilotd.backends.openai.answers import Choice
 from copilotd.backends.openai.bodies import Markers
 from copilotd.backends.openai.failure import Failure
@@ -20,6 +22,14 @@ LATE_S = 1.5
 """Nor does one that has said nothing at all when it was given so long and somebody gave up."""
 
 
+class Piece(Struct, frozen=True):
+    """What one event added."""
+
+    ids: list[int]
+    logprobs: list[float]
+    """of each id; 0.0 where nobody knows"""
+
+
 class IdReader:
     """From what the server says to ids, up to the first control id or marker."""
 
@@ -27,17 +37,26 @@ class IdReader:
         self._vocabulary, self._markers, self._stop_ids = vocabulary, markers, stop_ids
         self._held = ""
 
-    def read(self, choice: Choice, *, ids: bool) -> tuple[list[int], bool]:
-        """(new ids, whether a control token ended the answer). `ids`: the server's ids are our vocabulary's."""
+    def read(self, choice: Choice, *, ids: bool) -> tuple[Piece, bool]:
+        """(what is new, whether a control token ended it). `ids`: the server's ids are our vocabulary's."""
         if ids and choice.token_ids is not None:
-            for place, token in enumerate(choice.token_ids):
-                if token in self._stop_ids or not 0 <= token < self._vocabulary.size:
-                    return choice.token_ids[:place], True
-            return choice.token_ids, False
-        text, self._held, ended = self._markers.split(self._held + choice.text)
-        if choice.finish_reason is not None and not ended:
+            new = choice.token_ids
+            ended = (
+                n for n, token in enumerate(new) if token in self._stop_ids or token >= self._vocabulary.size
+            )
+            length = next(ended, len(new))
+            return Piece(new[:length], _logprobs(choice, len(new))[:length]), length < len(new)
+        text, self._held, marked = self._markers.split(self._held + choice.text)
+        if choice.finish_reason is not None and not marked:
             text, self._held = text + self._held, ""
-        return self._vocabulary.encode(text), ended
+        written = self._vocabulary.encode(text)
+        return Piece(written, [0.0] * len(written)), marked
+
+
+def _logprobs(choice: Choice, count: int) -> list[float]:
+    """One for each id; 0.0 where they are not told."""
+    told = choice.logprobs.token_logprobs if choice.logprobs is not None else []
+    return [value or 0.0 for value in told] if len(told) == count else [0.0] * count
 
 
 class Answer:
@@ -52,19 +71,19 @@ class Answer:
         self._stream, self._reader, self._cancelled, self._ids = stream, reader, cancelled, ids
         self._started = time.monotonic()
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[Piece]:
         """Raises Failure. Ends with `finish` "cancelled" where nobody wants it any more."""
         done = False
         try:
             while not done and (choice := self._next()) is not None:
                 done = choice.finish_reason is not None
-                ids, ended = self._reader.read(choice, ids=self._ids)
+                piece, ended = self._reader.read(choice, ids=self._ids)
                 if ended:
                     self.finish = "stop"
                 elif done:
                     self.finish = "length" if choice.finish_reason == "length" else "stop"
-                if ids:
-                    yield ids
+                if piece.ids:
+                    yield piece
                 if ended:
                     return
         finally:

@@ -8,10 +8,15 @@ from msgspec import Struct, field
 from copilotd.backends.openai.failure import Failure, of_content
 
 
+class Logprobs(Struct):
+    token_logprobs: list[float | None] = []
+
+
 class Choice(Struct):
     text: str = ""
     token_ids: list[int] | None = None
     """vLLM's `return_token_ids`"""
+    logprobs: Logprobs | None = None
     finish_reason: str | None = None
 
 

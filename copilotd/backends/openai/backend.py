@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
 from copilotd.backends.base import BackendError, Begins, Description, Progress
-from copilotd.backends.openai.answer import Answer, IdReader
+from copilotd.backends.openai.answer import Answer, IdReader, Piece
 from copilotd.backends.openai.bodies import Form, Markers, ids_body, text_body
 from copilotd.backends.openai.endpoint import read_endpoint
 from copilotd.backends.openai.failure import Failure
@@ -94,7 +94,7 @@ class OpenAIBackend:
             self._outage.over()
         counters.generated_tokens = len(output.ids)
         finish = "halted" if output.halted else "length" if output.full else finish
-        return Generation(output.ids, [0.0] * len(output.ids), finish, counters)
+        return Generation(output.ids, output.logprobs, finish, counters)
 
     def warm(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
         """Have the server's prefix cache hold a prompt, unless it does for all that is known."""
@@ -159,10 +159,12 @@ class OpenAIBackend:
         if mask or not self._strays(request, prompt, wanted):
             answer = self._ask(request, prompt, most, cancelled, mask)
             with closing(self._pieces(answer, request, counters)) as pieces:
-                held, data = [], b""
-                for ids in pieces:
-                    held += ids
-                    data += b"".join(map(self.vocabulary.token_bytes, ids))
+                held, data = Piece([], []), b""
+                for piece in pieces:
+                    for token, logprob in zip(piece.ids, piece.logprobs, strict=True):
+                        held.ids.append(token)
+                        held.logprobs.append(logprob if len(data) >= len(wanted) else 0.0)  # it had no choice
+                        data += self.vocabulary.token_bytes(token)
                     if len(data) >= len(wanted) or not wanted.startswith(data):
                         break
                 if data.startswith(wanted):
@@ -174,14 +176,14 @@ class OpenAIBackend:
             elif not wanted.startswith(data):
                 self._form = Form.IDS  # it does not know what it was asked for
         forced = self.vocabulary.encode(needed)
-        if output.give(forced):
+        if output.give(Piece(forced, [0.0] * len(forced))):
             return "length"
         answer = self._ask(request, prompt + forced, most - len(forced), cancelled)
         with closing(self._pieces(answer, request, counters)) as pieces:
             return self._pass_on(pieces, answer, output)
 
-    def _pass_on(self, pieces: Iterator[list[int]], answer: Answer, output: _Output) -> Finish:
-        any(output.give(ids) for ids in pieces)
+    def _pass_on(self, pieces: Iterator[Piece], answer: Answer, output: _Output) -> Finish:
+        any(output.give(piece) for piece in pieces)
         return answer.finish
 
     def _strays(self, request: GenerationRequest, prompt: list[int], needed: bytes) -> bool:
@@ -206,14 +208,14 @@ class OpenAIBackend:
 
     def _pieces(
         self, answer: Answer, request: GenerationRequest, counters: Counters
-    ) -> Generator[list[int], None, None]:
+    ) -> Generator[Piece, None, None]:
         """The answer's ids; what is learned on the way is kept."""
         new = 0 if counters.prefill_ms else counters.prefill_tokens
         try:
-            for ids in answer:
+            for piece in answer:
                 counters.target_steps += 1
                 self._sent[request.slot] = list(request.prompt)
-                yield ids
+                yield piece
         finally:
             if answer.first_s is not None:
                 counters.prefill_ms += answer.first_s * 1e3
@@ -263,6 +265,7 @@ class _Output:
 
     def __init__(self, emit: Emit, most: int) -> None:
         self.ids: list[int] = []
+        self.logprobs: list[float] = []
         self.halted = False
         self._emit, self._most = emit, most
 
@@ -270,12 +273,14 @@ class _Output:
     def full(self) -> bool:
         return len(self.ids) >= self._most
 
-    def give(self, ids: Sequence[int]) -> bool:
+    def give(self, piece: Piece) -> bool:
         """True: no more is wanted."""
-        ids = ids[: self._most - len(self.ids)]
+        room = self._most - len(self.ids)
+        ids, logprobs = piece.ids[:room], piece.logprobs[:room]
         if ids:
-            self.ids.extend(ids)
-            self.halted = self._emit(ids)
+            self.ids += ids
+            self.logprobs += logprobs
+            self.halted = self._emit(ids, logprobs)
         return self.halted or self.full
 
 

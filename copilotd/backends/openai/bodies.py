@@ -45,6 +45,7 @@ def ids_body(
         | {
             "prompt": list(prompt),
             "return_token_ids": True,
+            "logprobs": 0,  # those of the ids written, and of no others
             "stop_token_ids": sorted(request.stop_ids),
             "top_k": request.sampling.top_k or -1,
         }
