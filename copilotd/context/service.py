@@ -41,9 +41,6 @@ from copilotd.context.tree import File, Root, Tree, language_of
 from copilotd.context.walk import Skip
 from copilotd.context.watch import KernelWatcher, PollingWatcher, Watcher
 
-IDLE_S = 0.1
-"""How often the watcher is asked while nothing else happens."""
-
 MIN_DELETED = 8
 """characters that are worth keeping for lookup when they go"""
 
@@ -223,6 +220,15 @@ class Service:
             self._publish()
         return not self._tree.settled
 
+    def wait_s(self) -> float | None:
+        """Until there may be work, if no message and nothing of `descriptors` comes before."""
+        return self._watcher.wait_s() if self._tree.settled else 0.0
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Readable when folders have changed."""
+        return [] if self._watcher.descriptor is None else [self._watcher.descriptor]
+
     def close(self) -> None:
         self._watcher.close()
 
@@ -323,11 +329,12 @@ def serve(link: socket.socket, descriptor: int) -> None:
     frames = Frames(ToContext)
     service: Service | None = None
     writer = IndexWriter(descriptor)
-    busy = False
     try:
         while True:
-            readable, _, _ = select.select([link], [], [], 0 if busy else IDLE_S)
-            if readable:
+            others = service.descriptors if service is not None else []
+            wait_s = service.wait_s() if service is not None else None
+            readable, _, _ = select.select([link, *others], [], [], wait_s)
+            if link in readable:
                 data = link.recv(1 << 20)
                 if not data:
                     return
@@ -337,7 +344,7 @@ def serve(link: socket.socket, descriptor: int) -> None:
                     elif service is not None:
                         service.handle(message)
             if service is not None:
-                busy = service.step()
+                service.step()
                 for reply in service.outbox:
                     link.sendall(encode(reply))
                 service.outbox.clear()

@@ -6,9 +6,11 @@ recursive observer would watch ignored folders too, and one observer a folder wo
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from watchdog.observers.inotify_c import (
@@ -41,8 +43,12 @@ _MASK = Mask(
 class Batch:
     """Folders with changes, handed out once they have settled, so that a checkout is one batch. Thread-safe."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, wake: Callable[[], None] = lambda: None
+    ) -> None:
+        """`wake` is called, on any thread, when there is something to wait for."""
         self._clock = clock
+        self._wake = wake
         self._lock = threading.Lock()
         self._folders: set[str] = set()
         self._first = self._last = 0.0
@@ -51,14 +57,27 @@ class Batch:
     def add(self, folder: str) -> None:
         with self._lock:
             now = self._clock()
-            if not self._folders:
+            waited_for = bool(self._folders)
+            if not waited_for:
                 self._first = now
             self._last = now
             self._folders.add(folder)
+        if not waited_for:
+            self._wake()
 
     def overflow(self) -> None:
         """The kernel lost events: whatever is watched may have changed."""
         self._overflowed = True
+        self._wake()
+
+    def wait_s(self) -> float | None:
+        """Until the batch may be ready; None while there is nothing in it."""
+        with self._lock:
+            if self._overflowed:
+                return 0.0
+            if not self._folders:
+                return None
+            return max(0.0, min(self._last + QUIET_S, self._first + LATEST_S) - self._clock())
 
     def take(self) -> set[str]:
         """The settled folders, else none."""
@@ -85,6 +104,15 @@ class Watcher(Protocol):
         """Folders to list again now."""
         ...
 
+    def wait_s(self) -> float | None:
+        """Until something may be due; None until `descriptor` says so."""
+        ...
+
+    @property
+    def descriptor(self) -> int | None:
+        """Readable when there is something new to wait for."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -92,7 +120,8 @@ class KernelWatcher:
     """inotify, through watchdog. Raises OSError where there is none."""
 
     def __init__(self) -> None:
-        self._batch = Batch()
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._batch = Batch(wake=lambda: os.eventfd_write(self.descriptor, 1))
         self._watches: dict[str, WatchDescriptor] = {}
         self._kernel = InotifyFD()
         self._kernel.start()
@@ -108,14 +137,21 @@ class KernelWatcher:
             self._kernel.remove_callbacks([(descriptor, _ID)])
 
     def due(self) -> set[str]:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.descriptor)
         if self._batch.take_overflow():
             self._batch.take()
             return set(self._watches)
         return self._batch.take()
 
+    def wait_s(self) -> float | None:
+        return self._batch.wait_s()
+
     def close(self) -> None:
         self._kernel.stop()
         self._kernel.join(5)
+        if not self._kernel.is_alive():
+            os.close(self.descriptor)
 
 
 _ID = CallbackId(0)
@@ -139,6 +175,8 @@ class _Folder:
 class PollingWatcher:
     """Every folder is due every few seconds."""
 
+    descriptor = None
+
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._folders: set[str] = set()
@@ -155,6 +193,9 @@ class PollingWatcher:
             return set()
         self._next = self._clock() + POLL_S
         return set(self._folders)
+
+    def wait_s(self) -> float | None:
+        return max(0.0, self._next - self._clock()) if self._folders else None
 
     def close(self) -> None:
         self._folders.clear()
