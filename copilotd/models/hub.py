@@ -226,8 +226,6 @@ class _Hub(Struct, frozen=True):
 def _library() -> Iterator[_Hub]:
     """The library, told to be quiet and to send nothing but requests for files; what it raises becomes a
     PullError that says what to do."""
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # another protocol, which mirrors do not speak
     try:
         import httpx2
         import huggingface_hub
@@ -240,6 +238,7 @@ def _library() -> Iterator[_Hub]:
             f"the Python package {error.name} is missing; install copilotd with its local backend: "
             "pip install 'copilotd[local]'"
         ) from error
+    constants.HF_HUB_DISABLE_TELEMETRY = True  # it would ask which programs to tell about
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK
     disable_progress_bars()
     logging.set_verbosity_error()

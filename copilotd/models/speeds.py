@@ -17,6 +17,7 @@ from msgspec import Struct, field
 
 KEPT = 5
 """loads that are remembered; their median counts, so that a busy neighbour does no harm once"""
+UNCACHED = 200_000_000
 FILE = "speeds.json"
 
 
@@ -62,13 +63,14 @@ class Speeds(Struct):
         return load.draft_ms / load.step_ms[0][1] if load is not None else 0.0
 
     def reached(self, device: str) -> float:
-        """Bytes a second that plain steps were seen to read on this device; 0: none was."""
+        """Bytes a second that plain steps were seen to read on this device, by models that no processor's cache
+        holds; 0: none was."""
         return max(
             (
                 measured.read_bytes * measured.tokens_per_s
                 for name, loads in self.loads.items()
                 for measured in loads
-                if f" {device} " in name
+                if f" {device} " in name and measured.read_bytes >= UNCACHED
             ),
             default=0.0,
         )

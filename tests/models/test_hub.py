@@ -55,7 +55,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def server(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     for name in [name for name in os.environ if name.lower().endswith("_proxy") or name.startswith("HF_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY", False)
     hasty = SimpleNamespace(sleep=lambda seconds: None, time=time.time)  # between its tries
     monkeypatch.setattr("huggingface_hub.file_download.time", hasty)
     monkeypatch.setattr(hub, "CHUNK", 1 << 16)
@@ -96,6 +96,7 @@ def test_only_what_cannot_run_code_is_taken(server: HubServer, files: dict[str, 
     asked = [request for request in server.requests if not request.startswith("GET /storage/")]
     assert all(request.split()[0] == "GET" for request in asked)
     assert sum("/api/" in request for request in asked) == 1  # and nothing else is asked or told
+    assert not [request for request in asked if "Qwen/Qwen2.5-Coder-0.5B" not in request]
 
 
 def test_a_pull_goes_on_where_it_was_ended(server: HubServer, files: dict[str, bytes]) -> None:
