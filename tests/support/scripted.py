@@ -10,6 +10,7 @@
 - record_tokens=True records every id as it comes;
 - tokenizer: folder with a tokenizer.json; with one the workspace is indexed;
 - smaller: the model that is loaded when memory does not suffice;
+- offered: names of models that could be fetched in its place;
 - samples: what it writes instead, one after the other and round again, where ids are to be drawn;
 - doubts: characters that it writes without being sure of them (log-probabilities of -5; else 0).
 - noise: prints to stdout, fd 1, a subprocess, warnings and logging at load and at every generation.
@@ -76,6 +77,7 @@ from copilotd.engine.generation import (
     Generation,
     GenerationRequest,
 )
+from copilotd.models.offer import Offer
 from copilotd.models.vocabulary import FimTokens
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,6 +186,7 @@ class ScriptedBackend:
         record: Callable[[dict[str, Any]], None] = lambda event: None,
         name: str = "scripted",
         smaller: str = "",
+        offered: Sequence[str] = (),
         keep: bool = True,
         record_tokens: bool = False,
         tokenizer: str = "",
@@ -192,6 +195,7 @@ class ScriptedBackend:
     ) -> None:
         self.name = name
         self.smaller = smaller
+        self.offered = offered
         self.tokenizer = tokenizer
         self.vocabulary = ByteVocabulary()
         self.context_tokens = context_tokens
@@ -228,6 +232,9 @@ class ScriptedBackend:
             device="none",
             kv_bytes=1,
             smaller=self.smaller,
+            offers=tuple(
+                Offer(name=name, bytes=93_000_000, source="nowhere", licence="free") for name in self.offered
+            ),
             tokenizer=self.tokenizer,
         )
 

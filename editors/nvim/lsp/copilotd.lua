@@ -13,5 +13,8 @@ return {
     ['copilotd/didChangeStatus'] = function(_, status, context)
       require('copilotd.status').changed(context.client_id, status)
     end,
+    ['window/showMessageRequest'] = function(...)
+      return require('copilotd.fetch').offered(...)
+    end,
   },
 }

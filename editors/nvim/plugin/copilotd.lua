@@ -6,8 +6,8 @@ vim.g.loaded_copilotd = true
 vim.api.nvim_create_user_command('Copilotd', function(arguments)
   require('copilotd.command').run(arguments)
 end, {
-  nargs = 1,
-  desc = 'copilotd: status, pause, resume, restart, log or explain',
+  nargs = '+',
+  desc = 'copilotd: status, pause, resume, restart, log, explain or fetch',
   complete = function(begun)
     return require('copilotd.command').complete(begun)
   end,

@@ -100,6 +100,7 @@ function M.on_init(client)
     notify_folders(client, client.workspace_folders)
   end
   require('copilotd.ghost').watch(client)
+  require('copilotd.fetch').watch()
 end
 
 --- Start the front anew, and with it a daemon if none is left.

@@ -45,13 +45,17 @@ M.ACTIONS = {
   explain = function()
     require('copilotd.explain').here()
   end,
+  fetch = function(name)
+    require('copilotd.fetch').fetch(name)
+  end,
 }
 
 --- @param arguments { args: string }
 function M.run(arguments)
-  local action = M.ACTIONS[vim.trim(arguments.args)]
-  if action then
-    action()
+  local words = vim.split(vim.trim(arguments.args), '%s+')
+  local action = M.ACTIONS[words[1]]
+  if action and (#words == 1 or words[1] == 'fetch' and #words == 2) then
+    action(words[2])
   else
     vim.notify('copilotd: :Copilotd ' .. table.concat(M.complete(''), '|'), vim.log.levels.ERROR)
   end

@@ -48,6 +48,10 @@ function M.text()
   if status.paused then
     return 'copilotd: paused'
   end
+  local fetching = require('copilotd.fetch').text()
+  if fetching then
+    return 'copilotd: ' .. fetching
+  end
   if status.state == 'ready' then
     local reason = REASONS[status.reason]
     return reason and 'copilotd: ' .. reason or 'copilotd'
