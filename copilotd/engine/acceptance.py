@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from copilotd.engine.drafters.base import Proposal
 from copilotd.engine.generation import Sampling
-from copilotd.engine.sampling import Randomness, distribution
+from copilotd.engine.sampling import Randomness, best_of_each, distribution
 
 
 class Verdict(Struct):
@@ -30,7 +30,7 @@ def verify(rows: torch.Tensor, proposal: Proposal, sampling: Sampling, randomnes
 
 
 def _exact_match(rows: torch.Tensor, proposal: Proposal) -> Verdict:
-    best: list[int] = rows.argmax(-1).tolist()  # among equals the lowest id
+    best = best_of_each(rows)
     accepted = 0
     while accepted < len(proposal.ids) and proposal.ids[accepted] == best[accepted]:
         accepted += 1

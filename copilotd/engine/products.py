@@ -243,12 +243,13 @@ class CudaNf4:
 
     rows_free = False
 
-    def __init__(self, weight: torch.Tensor) -> None:
+    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
+        """What `pack_cuda_nf4` gave, on the device. Raises ImportError without bitsandbytes."""
         from bitsandbytes import functional
 
-        self._weight, self._state = functional.quantize_4bit(
-            weight.to(torch.bfloat16), blocksize=NF4_BLOCK, compress_statistics=True, quant_type="nf4"
-        )
+        self._weight = tensors["weight"]
+        rest = {name: tensor for name, tensor in tensors.items() if name != "weight"}
+        self._state = functional.QuantState.from_dict(rest, device=self._weight.device)
         self.nbytes = self._weight.nbytes + self._state.absmax.nbytes
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -256,6 +257,16 @@ class CudaNf4:
 
         product: torch.Tensor = matmul_4bit(x.to(torch.bfloat16), self._weight.t(), quant_state=self._state)
         return product
+
+
+def pack_cuda_nf4(weight: torch.Tensor) -> dict[str, torch.Tensor]:
+    """A matrix [outputs, inputs] as bitsandbytes holds it, `weight` and its state, on the matrix's device."""
+    from bitsandbytes import functional
+
+    packed, state = functional.quantize_4bit(
+        weight.to(torch.bfloat16), blocksize=NF4_BLOCK, compress_statistics=True, quant_type="nf4"
+    )
+    return {"weight": packed, **state.as_dict(packed=True)}
 
 
 class CudaInt8:

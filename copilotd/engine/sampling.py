@@ -57,7 +57,16 @@ def masked(rows: torch.Tensor, masks: Sequence[torch.Tensor | None]) -> torch.Te
 
 def best(row: torch.Tensor) -> int:
     """The id of the greatest logit; among equals the lowest id."""
-    return int(torch.argmax(row))
+    return best_of_each(row[None])[0]
+
+
+def best_of_each(rows: torch.Tensor) -> list[int]:
+    """The best id of every row. On a CPU by numpy: over Qwen's 151,646 ids torch's own takes 86 µs a row,
+    eight rows 1.5 % of a step, and numpy's 8 µs."""
+    if rows.device.type == "cpu":
+        return [int(row.argmax()) for row in rows.numpy()]
+    ids: list[int] = rows.argmax(-1).tolist()
+    return ids
 
 
 def distribution(row: torch.Tensor, sampling: Sampling) -> torch.Tensor:
