@@ -44,7 +44,7 @@ def serve(
         platform.require_supported()
         os.chdir(platform.private_folder(log_path.parent))
         start_log(log_path)
-        _own_caches()
+        _tame_libraries()
         address = Address.claim(answers)
     except AlreadyRunning as running:
         sys.stderr.write(f"{running}\n")
@@ -92,8 +92,8 @@ def _say(line: str, code: int) -> int:
     return code
 
 
-def _own_caches() -> None:
-    """What libraries compile at run time is kept where only we may write."""
+def _tame_libraries() -> None:
+    """What they compile at run time is kept where only we may write, and they fetch nothing."""
     folder = platform.private_folder(platform.cache_folder() / "compiled")
     for variable in (
         "TORCHINDUCTOR_CACHE_DIR",
@@ -102,3 +102,5 @@ def _own_caches() -> None:
         "CUDA_CACHE_PATH",
     ):
         os.environ[variable] = str(folder / variable.lower())
+    # nothing is fetched here, by no library either (bitsandbytes asks the hub for kernels where it can)
+    os.environ["HF_HUB_OFFLINE"] = "1"

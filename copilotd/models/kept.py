@@ -15,7 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import platformdirs
-import torch
 from msgspec import Struct
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -112,10 +111,11 @@ class Kept(Struct):
 
 
 def _write(file: Path, packed: dict[str, Packed]) -> None:
-    tensors = {}
-    for name, product in packed.items():
-        tensors[f"{name}.weight"] = product.weight.contiguous()
-        tensors[f"{name}.scale"] = product.scale.contiguous()
+    tensors = {
+        f"{name}.{part}": tensor.contiguous().cpu()
+        for name, product in packed.items()
+        for part, tensor in product.tensors.items()
+    }
     sizes = {name: f"{product.kind} {product.outputs} {product.inputs}" for name, product in packed.items()}
     save_file(tensors, file, metadata=sizes)
     file.chmod(0o600)
@@ -127,10 +127,12 @@ def _read(file: Path) -> dict[str, Packed]:
         for name, words in opened.metadata().items():
             kind, outputs, inputs = words.split()
             # cloned: pages of a file are small and may be dropped by the kernel
-            tensors: tuple[torch.Tensor, torch.Tensor] = tuple(
-                opened.get_tensor(f"{name}.{part}").clone() for part in ("weight", "scale")
-            )
-            packed[name] = Packed(kind, *tensors, int(outputs), int(inputs))
+            tensors = {
+                part.removeprefix(f"{name}."): opened.get_tensor(part).clone()
+                for part in opened.keys()  # noqa: SIM118 (no mapping)
+                if part.startswith(f"{name}.")
+            }
+            packed[name] = Packed(kind, tensors, int(outputs), int(inputs))
     return packed
 
 

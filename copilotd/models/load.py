@@ -318,7 +318,7 @@ class _Reader:
 
     def _products(self, prefix: str, fused: dict[str, tuple[dict[str, int], int]]) -> dict[str, Product]:
         """By name, each one product for the matrices named, one below the other: ({name: outputs}, inputs)."""
-        if not keepable(self._quantisation, self._device):
+        if not keepable(self._quantisation):
             return {
                 name: layer_product(self._fused(*parts), self._quantisation, self._device)
                 for name, parts in fused.items()
@@ -358,7 +358,7 @@ class _Reader:
                 "model.embed_tokens" if tied else "lm_head", rows, self._shape.hidden
             )
 
-        if not keepable(quantisation, self._device):
+        if not keepable(quantisation):
             return layer_product(weight(), quantisation, self._device)
         packed = self._kept.products(
             "head",

@@ -20,6 +20,7 @@ from copilotd.engine.products import (
     Product,
     int8_products_are_exact,
     nf4_is_fused,
+    pack_cuda_nf4,
     pack_nf4,
     quantise_rows,
 )
@@ -32,54 +33,62 @@ class Packed(Struct, frozen=True):
     """A quantised product's weights, in a layout that can be kept on disk."""
 
     kind: str
-    """int8: int8 [outputs, inputs] and float32 scale [outputs]; nf4: as `products.pack_nf4` gives them"""
-    weight: torch.Tensor
-    scale: torch.Tensor
+    """int8: `weight` int8 [outputs, inputs], `scale` float32 [outputs]; nf4: `weight` and `scale` as
+    `products.pack_nf4` gives them; cuda-nf4: what `products.pack_cuda_nf4` gives"""
+    tensors: dict[str, torch.Tensor]
     outputs: int
     inputs: int
 
 
-def keepable(quantisation: Quantisation, device: torch.device) -> bool:
-    """Whether `pack` can; else weights are not quantised, or by a library that keeps them its own way."""
-    return quantisation == "int8" or (quantisation == "nf4" and device.type == "cpu")
+def keepable(quantisation: Quantisation) -> bool:
+    """Whether `pack` can; else the weights are not quantised."""
+    return quantisation in ("int8", "nf4")
 
 
 def pack(weight: Weight, quantisation: Quantisation, device: torch.device) -> Packed:
     """The weights quantised, where that is `keepable`. Raises ModelError where there is no kernel for them."""
     if quantisation == "int8":
-        rows = _by_parts(weight.values) if weight.scale is None else (weight.values, weight.scale)
-        return Packed("int8", *rows, *weight.values.shape)
-    _require_nf4()
-    joined = _joined(pack_nf4(part.floating()) for part in _parts(weight))
-    return Packed("nf4", *joined, *weight.values.shape)
+        values, scale = _by_parts(weight.values) if weight.scale is None else (weight.values, weight.scale)
+        return Packed("int8", {"weight": values, "scale": scale}, *values.shape)
+    if device.type == "cuda":
+        _require_bitsandbytes()
+        matrix = weight.floating().to(device)
+        return Packed("cuda-nf4", pack_cuda_nf4(matrix), *matrix.shape)
+    _require_fused_nf4()
+    levels, absmax = _joined(pack_nf4(part.floating()) for part in _parts(weight))
+    return Packed("nf4", {"weight": levels, "scale": absmax}, *weight.values.shape)
 
 
 def product(packed: Packed, device: torch.device, *, residual: bool) -> Product:
-    """`residual`: (nearly) exact activations, for a target's head."""
+    """`residual`: (nearly) exact activations, for a target's head. Raises ModelError without the kernel."""
+    if packed.kind == "cuda-nf4":
+        _require_bitsandbytes()
+        return CudaNf4({name: tensor.to(device) for name, tensor in packed.tensors.items()})
+    weight, scale = packed.tensors["weight"], packed.tensors["scale"]
     if packed.kind == "nf4":
-        _require_nf4()
-        return Nf4.packed(packed.weight, packed.scale, packed.outputs, packed.inputs)
+        _require_fused_nf4()
+        return Nf4.packed(weight, scale, packed.outputs, packed.inputs)
     if device.type == "cuda":
-        return CudaInt8(packed.weight.to(device), packed.scale.to(device))
+        return CudaInt8(weight.to(device), scale.to(device))
     if int8_products_are_exact():
-        return Int8(packed.weight, packed.scale, residual)
-    return Int8WeightOnly(packed.weight, packed.scale)
+        return Int8(weight, scale, residual)
+    return Int8WeightOnly(weight, scale)
 
 
 def layer_product(weight: Weight, quantisation: Quantisation, device: torch.device) -> Product:
     """A product inside the layers. Raises ModelError where the device has no kernel for it."""
-    if keepable(quantisation, device):
+    if keepable(quantisation):
         return product(pack(weight, quantisation, device), device, residual=False)
-    if quantisation == "nf4":
-        try:
-            return CudaNf4(weight.floating().to(device))
-        except ImportError:
-            raise ModelError('quantisation "nf4" needs bitsandbytes: pip install "copilotd[local]"') from None
     kind = torch.bfloat16 if quantisation == "bf16" else torch.float32
     return Dense(weight.floating().to(device, kind))
 
 
-def _require_nf4() -> None:
+def _require_bitsandbytes() -> None:
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise ModelError('quantisation "nf4" needs bitsandbytes: pip install "copilotd[local]"')
+
+
+def _require_fused_nf4() -> None:
     if not nf4_is_fused():
         raise ModelError(
             'quantisation "nf4" needs bitsandbytes and a processor with AVX512_BF16, or a GPU: '

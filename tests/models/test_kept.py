@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from copilotd.config import DaemonSettings
-from copilotd.models import kept, load, quantise
+from copilotd.engine.products import pack_cuda_nf4
+from copilotd.models import kept, load, memory, quantise
 from copilotd.models.store import Place
 from tests.support.kernels import holds_here
 from tests.support.toy_checkpoints import build, write_model
@@ -155,5 +156,19 @@ def test_parts_are_the_whole() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(quantise, "_PART_ELEMENTS", 64 * 192)
             parts = quantise.pack(weight, quantisation, torch.device("cpu"))  # type: ignore[arg-type]
-        assert torch.equal(whole.weight, parts.weight)
-        assert torch.equal(whole.scale, parts.scale)
+        assert whole.tensors.keys() == parts.tensors.keys()
+        assert all(torch.equal(tensor, parts.tensors[name]) for name, tensor in whole.tensors.items())
+
+
+def test_a_gpus_nf4_is_kept_too(tmp_path: Path) -> None:
+    """bitsandbytes' own layout, with its state; its routines for the CPU stand in for a GPU's."""
+    weight = torch.randn(128, 192)
+    packed = quantise.Packed("cuda-nf4", pack_cuda_nf4(weight), 128, 192)
+    kept._write(tmp_path / "layer.safetensors", {"qkv": packed})
+    read = kept._read(tmp_path / "layer.safetensors")["qkv"]
+    assert (read.kind, read.outputs, read.inputs) == ("cuda-nf4", 128, 192)
+    x = torch.randn(3, 192)
+    fresh = quantise.product(packed, torch.device("cpu"), residual=False)
+    assert torch.equal(quantise.product(read, torch.device("cpu"), residual=False)(x), fresh(x))
+    assert torch.cosine_similarity(fresh(x).float(), x @ weight.T, dim=1).min() > 0.98
+    assert memory.product_bytes(128, 192, "nf4", "cuda") == pytest.approx(fresh.nbytes, rel=0.01)
