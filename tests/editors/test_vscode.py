@@ -227,6 +227,30 @@ def test_without_the_program(
     assert not (folder / "was-run").exists()
 
 
+def test_better_models_are_offered_once_and_fetched_on_demand(
+    vscode: Start, daemon: Daemon, folder: Path, environment: dict[str, str]
+) -> None:
+    environment |= {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
+    environment.pop("PIP_FIND_LINKS", None)
+    daemon(script=BODY, offered=["starter"])
+    (folder / "a.py").touch()
+    editor = vscode()
+    editor.open("a.py")
+    [offer] = editor.until(lambda: editor.look()["notices"], "no offer")
+    assert "starter: 93 MB from nowhere, free" in offer
+    button = ".notification-toast .monaco-button:has-text('%s')"
+    editor.ask("click", selector=button % "Keep the Embedded Pair")
+    editor.until(lambda: not editor.look()["notices"], "the offer stays")
+    editor.type("def add")
+    assert editor.ghost(BODY)
+    editor.menu("Fetch a Model")
+    editor.until(lambda: editor.look()["notices"], "no offer on demand")
+    editor.ask("click", selector=button % "Fetch starter (93 MB)")
+    editor.until(
+        lambda: "pip could not fetch" in "".join(editor.look()["notices"]), "the outcome is not said"
+    )
+
+
 def test_with_the_embedded_pair(
     vscode_home: Path, vsix: Path, environment: dict[str, str], folder: Path, tmp_path: Path
 ) -> None:

@@ -147,6 +147,7 @@ class Extension implements Listener, vscode.Disposable {
         ? command('$(play) Resume', 'copilotd.resume')
         : command('$(debug-pause) Pause in This Window', 'copilotd.pause'),
       command('$(question) Explain the Completion Here', 'copilotd.explain'),
+      ...(this.status === undefined ? [] : [command('$(cloud-download) Fetch a Model…', 'copilotd.fetch')]),
       command('$(info) Status', 'copilotd.status'),
       command('$(output) Log', 'copilotd.log'),
       { label: '$(gear) Settings', run: openSettings },
