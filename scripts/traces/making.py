@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
@@ -14,6 +15,13 @@ from traces.edits import Step
 from traces.typist import Typist
 
 LANGUAGES = {".py": "python", ".ts": "typescript", ".tsx": "typescript", ".java": "java", ".sql": "sql"}
+
+
+def written_by_hand(path: str) -> bool:
+    """Whether the name is that of a source in one of the languages, not of what a compiler or packer wrote."""
+    return PurePosixPath(path).suffix in LANGUAGES and not re.search(
+        r"\.d\.[mc]?ts$|(^|/)(dist|node_modules)/", path
+    )
 
 
 class Scene(Struct, frozen=True):
@@ -69,8 +77,11 @@ def around(path: str, files: Iterable[tuple[str, str]], most: int, most_bytes: i
         for name, text in files
         if name != path
         and PurePosixPath(name).suffix == suffix
+        and written_by_hand(name)
         and 0 < len(text) <= most_bytes
-        and not (secrets.named(name) or secrets.marked(name, text))
     ]
     nearest = sorted(wanted, key=lambda file: (distance(file[0]), file[0]))
-    return dict(sorted(nearest[:most]))
+    harmless = (
+        (name, text) for name, text in nearest if not (secrets.named(name) or secrets.marked(name, text))
+    )
+    return dict(sorted(islice(harmless, most)))
