@@ -18,6 +18,11 @@ from copilotd.completion.ask import Ask
 
 SETTLE_S = 0.02
 
+TURN_S = 1.0
+"""A client whose request is superseded while it runs goes on with the newer one, for so long: its caches are
+warm for it. At the end of the line again it would be superseded there too, and typists at many windows would
+never see an answer."""
+
 Chore: TypeAlias = Callable[[], None]
 """Other work of the engine thread: load, unload, forget a document."""
 
@@ -47,6 +52,9 @@ class Scheduler:
         self._stormy_until: dict[str, float] = {}
         self._served: dict[str, int] = {}
         self._turn = 0
+        self._holder = ""
+        """the client whose turn it is"""
+        self._turn_ends = 0.0
         self._closed = False
 
     # ---- from the socket loop ----
@@ -128,11 +136,20 @@ class Scheduler:
                     return None
                 now = time.monotonic()
                 if due := [job for job in self._waiting.values() if job.not_before <= now]:
-                    return self._start(min(due, key=lambda job: self._served.get(job.client, 0)))
+                    return self._start(self._next(due, now))
                 if not wait:
                     return None
                 soonest = min((job.not_before for job in self._waiting.values()), default=None)
                 self._changed.wait(None if soonest is None else soonest - now)
+
+    def _next(self, due: list[Job], now: float) -> Job:
+        if now < self._turn_ends:
+            for job in due:
+                if job.client == self._holder:
+                    return job
+        job = min(due, key=lambda job: self._served.get(job.client, 0))
+        self._holder, self._turn_ends = job.client, now + TURN_S
+        return job
 
     def _start(self, job: Job) -> Job:
         del self._waiting[job.client]
@@ -145,6 +162,8 @@ class Scheduler:
     def done(self) -> None:
         """The job that was taken is worked off: it cannot be cancelled or superseded any more."""
         with self._changed:
+            if self._running is not None and not self._running.cancelled:
+                self._turn_ends = 0.0
             self._running = None
 
     def busy(self) -> bool:

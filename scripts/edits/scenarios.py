@@ -28,6 +28,8 @@ from copilotd.context.definitions import definitions
 KINDS = ("rename", "copied", "table", "test")
 MOST_LINES = 40
 """written in one stretch"""
+LONGEST_LINE = 200
+"""characters; longer ones are data, which nobody types"""
 
 _WORD = re.compile(r"[A-Za-z_]\w{3,}")
 _TEST = re.compile(r"(^|/)tests?/|(^|/)test_|[._-](test|spec)\.|Test\.java$|^contrib/\w+/sql/", re.IGNORECASE)
@@ -70,7 +72,10 @@ class Unit(Struct, frozen=True):
 def drawn(package: str, language: str, files: Files, kind: str, seed: int) -> Iterator[Scenario]:
     """Scenarios in the seed's order, for ever new ones until there are no more."""
     order = random.Random(f"{package} {kind} {seed}")
-    yield from _DRAWS[kind](package, language, files, order)
+    for scenario in _DRAWS[kind](package, language, files, order):
+        lines = [line for stretch in scenario.stretches for line in stretch.truth.split("\n")]
+        if max(map(len, lines)) <= LONGEST_LINE:
+            yield scenario
 
 
 # ---- a definition, copied and adapted ----------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from copilotd.context.index import GRAM, IndexReader, IndexWriter, View, allocate
+from copilotd.context.index import GRAM, IndexReader, IndexWriter, View, allocate, nearness
 
 
 @pytest.fixture
@@ -95,6 +95,33 @@ def test_longer_beats_same_language_beats_newer(pair: tuple[IndexWriter, IndexRe
     assert longer is not None
     assert same.ids == [20]
     assert longer.ids == [10]
+
+
+def test_the_nearer_file_beats_the_newer_one(pair: tuple[IndexWriter, IndexReader]) -> None:
+    writer, reader = pair
+    for token, path in ((10, "/w/a/b/one.py"), (20, "/w/a/x/two.py"), (30, "/w/z/three.py")):
+        writer.add([1, 2, 3, token], 0, near=nearness(path))
+
+    def found(path: str) -> list[int]:
+        match = reader.find([1, 2, 3], 1, View(), 0, nearness(path))
+        return [] if match is None else match.ids
+
+    assert found("/w/a/b/four.py") == [10]
+    assert found("/w/a/x/four.py") == [20]
+    assert found("/w/z/y/four.py") == [30]
+    assert found("/elsewhere/four.py") in ([10], [20], [30])
+    writer.compact()
+    assert found("/w/a/b/four.py") == [10]
+
+
+def test_a_long_match_is_found_behind_any_number_of_short_ones(pair: tuple[IndexWriter, IndexReader]) -> None:
+    writer, reader = pair
+    writer.add([4, 5, 6, 7, 8, 1, 2, 3, 99], 0)
+    for number in range(2 * IndexReader.CHAIN):
+        writer.add([100 + number, 1, 2, 3, 50], 0)
+    match = reader.find([4, 5, 6, 7, 8, 1, 2, 3], 1, View(), 0)
+    assert match is not None
+    assert match.ids == [99]
 
 
 def test_a_session_sees_its_own_folders_and_buffers(pair: tuple[IndexWriter, IndexReader]) -> None:

@@ -174,6 +174,19 @@ def test_edits_that_were_undone_or_thrown_away_are_not_shown(bench: Bench, tmp_p
     assert [snippet.text for snippet in bench.snippets] == ["never_saved = 2"]
 
 
+def test_what_was_just_deleted_can_be_looked_up_and_goes_with_the_buffer(
+    bench: Bench, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "a.py")
+    bench.say(Buffer("c", path, "python", "total = sum(price of every item)\nnext\n"))
+    bench.say(Buffer("c", path, "python", "total = \nnext\n"))
+    bench.say(Buffer("c", path, "python", "total = s\nnext\n"))  # typed on: that deletes nothing
+    assert bench.goes_on("c", "sum(pri") == "ce of every "
+    assert bench.goes_on("c", "= s\nn") == "ext\n"
+    bench.say(Buffer("c", path, "python", None), Folders("c", (str(tmp_path),)))
+    assert bench.goes_on("c", "sum(pri") is None
+
+
 def test_a_buffer_that_becomes_secret_leaves_nothing(bench: Bench, tmp_path: Path) -> None:
     path = str(tmp_path / "notes.py")
     ask = Ask("one", str(tmp_path / "app.py"), "python", ("helper",), "")

@@ -75,6 +75,37 @@ def test_clients_take_turns_however_often_they_ask(scheduler: Scheduler) -> None
     assert served == ["a", "b", "c", "a", "b", "c"]
 
 
+def test_a_client_whose_request_was_superseded_while_it_ran_goes_on(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not to the end of the line, where its next one would be superseded too; but not for ever either."""
+    scheduler.submit(job("a", 1, age=1.0))
+    scheduler.take()
+    scheduler.submit(job("b", 1, age=1.0))
+    second = job("a", 2, age=1.0)
+    scheduler.submit(second)
+    scheduler.done()
+    assert scheduler.take() is second
+    scheduler.submit(job("a", 3, age=1.0))
+    monkeypatch.setattr(module, "TURN_S", 0.0)
+    scheduler._turn_ends = 0.0  # the turn is over
+    scheduler.done()
+    taken = scheduler.take()
+    assert isinstance(taken, Job)
+    assert taken.client == "b"
+
+
+def test_an_answer_ends_the_turn(scheduler: Scheduler) -> None:
+    scheduler.submit(job("a", 1))
+    scheduler.take()
+    scheduler.submit(job("b", 1))
+    scheduler.done()
+    scheduler.submit(job("a", 2))
+    taken = scheduler.take()
+    assert isinstance(taken, Job)
+    assert taken.client == "b"
+
+
 def test_a_storm_starts_its_first_and_its_last(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLE_S", 1.0)  # a busy machine may stop this loop for a while
     starts = []

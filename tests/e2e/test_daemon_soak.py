@@ -43,6 +43,8 @@ class Typist:
         self.asked: dict[int, float] = {}
         self.outcomes: list[str] = []
         self.waits: list[float] = []
+        """seconds from the first key after an answer to the next answer; what is superseded answers nothing"""
+        self._since: float | None = None
 
     async def type(self, socket: Path, until: float) -> None:
         reader, writer = await asyncio.open_unix_connection(socket)
@@ -58,6 +60,7 @@ class Typist:
             writer.write(wire.frame(wire.Change(uri, number, (wire.Splice(length, length, key),))))
             length += 1
             self.asked[number] = time.monotonic()
+            self._since = self._since or self.asked[number]
             writer.write(wire.frame(wire.Complete(id=number, uri=uri, version=number, offset=length)))
             await asyncio.sleep(KEY_S)
         async with asyncio.timeout(60):
@@ -70,10 +73,11 @@ class Typist:
         while True:
             message = wire.from_daemon(await wire.read_frame(reader))
             if isinstance(message, wire.Answer):
-                waited = time.monotonic() - self.asked.pop(message.id)  # KeyError: answered twice
+                del self.asked[message.id]  # KeyError: answered twice
                 self.outcomes.append(message.outcome)
-                if message.outcome == "answered":
-                    self.waits.append(waited)
+                if message.outcome in ("answered", "empty") and self._since is not None:
+                    self.waits.append(time.monotonic() - self._since)
+                    self._since = None
 
 
 def memory_mb(pid: int) -> float:
