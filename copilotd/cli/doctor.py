@@ -124,6 +124,10 @@ def _models(settings: Settings, status: Status | None, *, test: bool) -> Iterabl
         if not program.installed("torch"):
             return  # said among the libraries
         yield from models.check_choice(settings.daemon)
+    else:
+        from copilotd.daemon.checks.server import check_server
+
+        yield from check_server(settings.daemon)
     description = _described(status) if status is not None else None
     if test and settings.daemon.backend == "local" and (description is None or not description.target):
         try:
@@ -131,7 +135,7 @@ def _models(settings: Settings, status: Status | None, *, test: bool) -> Iterabl
         except BackendError as error:
             yield failed("loaded", str(error), "Mend that, then run `copilotd reload`")
             return
-    yield from models.check_loaded(description)
+    yield from models.check_loaded(description, local=settings.daemon.backend == "local")
 
 
 def _described(status: Status) -> Description:

@@ -76,6 +76,16 @@ def test_broken_settings_and_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [section.title for section in diagnosis.sections if not section.findings] == ["Models"]
 
 
+def test_with_a_team_server_nothing_of_models_here_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COPILOTD_BACKEND", "openai")
+    monkeypatch.setenv("COPILOTD_ENDPOINT", "http://127.0.0.1:1/v1")
+    monkeypatch.setattr(program, "installed", lambda name: "")
+    found = findings(doctor.diagnose(test=True))
+    assert "on this machine" in found["server"].text
+    assert found["libraries"].level == "ok"
+    assert not {"device", "choice", "loaded"} & found.keys()
+
+
 def test_a_check_that_fails_costs_its_own_lines_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> list[Finding]:
         raise RuntimeError("somebody's text")

@@ -13,7 +13,7 @@ import pytest
 from copilotd.backends.base import Calibration, Description, Identity
 from copilotd.config import DaemonSettings
 from copilotd.daemon import platform
-from copilotd.daemon.checks import editors, machine, models, place, program, workspace
+from copilotd.daemon.checks import editors, machine, models, place, program, server, workspace
 from copilotd.daemon.checks.finding import Finding
 from copilotd.daemon.status import Index, Status
 
@@ -193,6 +193,18 @@ def test_what_a_load_found() -> None:
     assert "200 tokens/s" in one(findings, "speed").text
     bad = Description(target="T", identity=Identity(speculation=False, cache=False))
     assert one(models.check_loaded(bad), "identity").level == "warning"
+
+
+def test_a_server_by_its_settings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(**settings: object) -> Finding:
+        return one(server.check_server(DaemonSettings(backend="openai", **settings)), "server")  # type: ignore[arg-type]
+
+    assert asked().level == "failed"
+    assert "allow_plaintext" in asked(endpoint="http://models.example/v1").text
+    monkeypatch.setenv("COPILOTD_API_KEY", "canary")
+    found = asked(endpoint="https://models.example/v1")
+    assert (found.level, "encrypted, with a key" in found.text) == ("ok", True)
+    assert "canary" not in found.text
 
 
 # ---- workspace and editors ---------------------------------------------------------------------------------

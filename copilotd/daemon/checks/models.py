@@ -58,13 +58,14 @@ def _files(role: str, place: Place) -> Finding:
     return ok(f"{role} files", f"{place.folder}, {size / 1e6:.0f} MB")
 
 
-def check_loaded(loaded: Description | None) -> Iterator[Finding]:
+def check_loaded(loaded: Description | None, *, local: bool = True) -> Iterator[Finding]:
     """What a load found; None: nothing is loaded."""
     if loaded is None or not loaded.target:
-        yield skipped(
-            "loaded",
-            "nothing is loaded, so nothing was tested or measured: `copilotd doctor --test` does it here",
-        )
+        if local:
+            yield skipped(
+                "loaded",
+                "nothing is loaded, so nothing was tested or measured: `copilotd doctor --test` does it here",
+            )
         return
     yield ok("loaded", f"{loaded.target}, {loaded.quantisation or 'as the server has it'} on {loaded.device}")
     yield from _draft(loaded)
