@@ -103,3 +103,12 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     done = subprocess.run(command, stdin=subprocess.PIPE, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert str(tmp_path / "no" / "s.jsonl") in done.stderr
+
+
+def test_it_is_as_light_as_any_front() -> None:
+    code = (
+        "import sys, copilotd.cli.record, copilotd.lsp.recording, copilotd.lsp.server, copilotd.replay.recorder\n"
+        "print([name for name in ('torch', 'numpy', 'transformers', 'matplotlib', 'httpx') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

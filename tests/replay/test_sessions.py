@@ -6,6 +6,7 @@ At `--speed max` each event waits for the answer before it, so what the daemon c
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import subprocess
 import sys
@@ -53,6 +54,8 @@ def play(home: Path, traces: Sequence[Trace]) -> list[Observations]:
             return await Player(patient, home / f"w{number}", "max", read).play()
 
     with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("COPILOTD_")]:
+            patch.delenv(name)
         for name, value in {**ENVIRONMENT, "COPILOTD_HOME": str(home), "HOME": str(home)}.items():
             patch.setenv(name, value)
         patch.delenv("XDG_RUNTIME_DIR", raising=False)
