@@ -69,6 +69,7 @@ def test_clients_take_turns_however_often_they_ask(scheduler: Scheduler) -> None
         taken = scheduler.take()
         assert isinstance(taken, Job)
         served.append(taken.client)
+        scheduler.done()
         scheduler.submit(job("a", number, age=1.0))  # a types all the time
         if taken.client != "a":
             scheduler.submit(job(taken.client, number, age=1.0))
