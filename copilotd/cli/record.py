@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 HELP = "be the language server as `copilotd --stdio` is, and write what is typed to FILE"
 MORE = """\
-An editor starts it in the place of `copilotd --stdio`, for as long as you want to record:
+An editor starts it in the place of `copilotd --stdio`, for as long as you want to record. Neovim:
 
-    vim.lsp.config('copilotd', { cmd = { 'copilotd', 'record', '/home/me/session.jsonl' } })     Neovim
-    code --user-data-dir … with "copilotd.path": a script of yours that runs
-        exec copilotd record /home/me/session.jsonl "$@"                                         VS Code
+    vim.lsp.config('copilotd', { cmd = { 'copilotd', 'record', '/home/me/session.jsonl' } })
+
+VS Code: let the setting `copilotd.path` name a script of yours with the two lines
+
+    #!/bin/sh
+    exec copilotd record /home/me/session.jsonl "$@"
 
 The file is new and yours alone (0600); if it is there already, FILE-2 is taken, and so on: one for each
 window. It holds the text of the files you open and every change, their paths relative to the

@@ -58,11 +58,11 @@ class RecordedSession(Session):
 
     def change(self, uri: str, version: int, edits: Sequence[Edit]) -> None:
         document = self.document(uri)
-        recorded = self._texts.get(same_spelling(uri))
-        if recorded and document and version >= document.version:
+        taken = document is not None and version >= document.version
+        super().change(uri, version, edits)
+        if taken and (recorded := self._texts.get(same_spelling(uri))):
             spot, text = recorded
             self._witness.change(spot.name, [_applied(text, edit) for edit in edits])
-        super().change(uri, version, edits)
 
     def close(self, uri: str) -> None:
         self._closed(uri)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -173,10 +174,18 @@ class Recorder:
         if self._held is not None:
             self._held = [line for line in self._held if not _of(line, path)]
         elif self._descriptor is not None:
-            header, *lines = self._file.read_bytes().splitlines(keepends=True)
             os.close(self._descriptor)
-            self._replace([header, *(line for line in lines if not _of(line, path))])
-            self._descriptor = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+            self._descriptor = None
+            try:
+                header, *lines = self._file.read_bytes().splitlines(keepends=True)
+                self._replace([header, *(line for line in lines if not _of(line, path))])
+                self._descriptor = os.open(
+                    self._file, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+                )
+            except OSError as error:  # better no trace than one with a secret
+                log.warning("recording has ended: %s", error.strerror)
+                with contextlib.suppress(OSError):
+                    self._file.unlink()
 
     def _replace(self, lines: Iterable[bytes]) -> None:
         partial, descriptor = new_file(self._file.with_suffix(".partial"))

@@ -141,6 +141,17 @@ def test_a_disk_that_is_full_ends_the_recording_and_nothing_else(
     assert "No space left" in caplog.text
 
 
+def test_without_its_file_it_goes_on_and_writes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "s.jsonl"
+    one = recorder(file)
+    one.open(spot("a.py"), "key = ''\n")
+    typed(one, "a.py", 0, "ab")
+    file.unlink()
+    typed(one, "a.py", 9, KEY)
+    one.finish()
+    assert list(tmp_path.iterdir()) == []
+
+
 # ---- truth ---------------------------------------------------------------------------------------------
 
 
