@@ -24,11 +24,14 @@ from copilotd.backends.openai.backend import OpenAIBackend
 from copilotd.cli.bench import cut_prompts, standard_library
 from copilotd.config import DaemonSettings, SessionSettings, Settings
 from copilotd.replay.editor import Editor
+from copilotd.replay.trace import Edit
 from team.peer import Vllm
 from team.relay import Relay
 
-PLACES = 80
-WARM_UP = 8
+PLACES = 40
+WARM_UP = 3
+KEYS = 8
+"""typed at each place, one request after each"""
 ABORTS = 20
 SAME = 24
 FILE_CHARACTERS = 12_000
@@ -62,6 +65,9 @@ class Found(Struct, frozen=True, kw_only=True):
     """of `prompts`: through copilotd's backend and asked directly"""
     prompts: int
     added_ms: Added
+    """while one types on"""
+    added_cold_ms: Added
+    """at the first key in a file just opened, whose prompt is laid anew"""
     abort_ms: Aborts
 
 
@@ -69,13 +75,14 @@ def run(vllm: Vllm, traces: list[Path], json: Path | None) -> None:
     """Prints what was found; needs a machine with nothing else to do."""
     with tempfile.TemporaryDirectory(prefix="copilotd-vllm-") as scratch, _served(vllm, Path(scratch)):
         same = _same_text(vllm)
-        added, aborts = asyncio.run(_through_the_editor(vllm, Path(scratch)))
+        added, cold, aborts = asyncio.run(_through_the_editor(vllm, Path(scratch)))
         found = Found(
             model=vllm.name,
             speculation=vllm.speculate or "none",
             same_text=same,
             prompts=SAME,
             added_ms=added,
+            added_cold_ms=cold,
             abort_ms=aborts,
         )
         _show(found)
@@ -130,6 +137,11 @@ def _same_text(vllm: Vllm) -> int:
     same = 0
     try:
         with httpx2.Client(trust_env=False, timeout=120) as client:
+            # the first one of its kind makes vLLM compile
+            first = {"model": vllm.name, "prompt": "def f(x):\n    ", "max_tokens": 4, "logprobs": 0}
+            client.post(
+                f"{vllm.url}/completions", json=first | {"structured_outputs": {"regex": "r[^\\x00]*"}}
+            )
             requests = cut_prompts(standard_library(), backend.vocabulary, SAME, 32, backend.context_tokens)
             for request in requests:
                 ours = backend.generate(request, lambda: False, lambda ids, logprobs=(): False)
@@ -150,7 +162,7 @@ def _same_text(vllm: Vllm) -> int:
     return same
 
 
-async def _through_the_editor(vllm: Vllm, scratch: Path) -> tuple[Added, Aborts]:
+async def _through_the_editor(vllm: Vllm, scratch: Path) -> tuple[Added, Added, Aborts]:
     relay = Relay(vllm.port)
     port = await relay.start()
     folder = scratch / "work"
@@ -160,14 +172,14 @@ async def _through_the_editor(vllm: Vllm, scratch: Path) -> tuple[Added, Aborts]
             short = SessionSettings(max_new_tokens=8, max_latency_ms=0)
             async with Editor(folder, short, environment) as editor:
                 await asyncio.wait_for(editor.ready.wait(), 60)
-                added = await _added(editor, relay)
+                added, cold = await _added(editor, relay)
             long = SessionSettings(max_new_tokens=512, max_latency_ms=0, multiline="always")
             async with Editor(folder, long, environment) as editor:
                 await asyncio.wait_for(editor.ready.wait(), 60)
                 aborts = await _aborts(editor, vllm)
     finally:
         relay.close()
-    return added, aborts
+    return added, cold, aborts
 
 
 def _texts() -> Iterator[tuple[str, int]]:
@@ -188,32 +200,54 @@ def _place(text: str, offset: int) -> tuple[int, int]:
     return line, offset - (text.rfind("\n", 0, offset) + 1)
 
 
-async def _added(editor: Editor, relay: Relay) -> Added:
-    added, servers, twice = [], [], 0
+async def _added(editor: Editor, relay: Relay) -> tuple[Added, Added]:
+    """While one types, and at the first key in a file."""
+    typing, cold = _Sums(), _Sums()
     for number, (text, offset) in enumerate(islice(_texts(), WARM_UP + PLACES)):
         path = f"file{number}.py"
-        editor.open(path, text)
-        await asyncio.sleep(0.1)
-        asked = time.perf_counter()
-        _, reply = editor.complete(path, _place(text, offset))
-        await reply
-        answered = time.perf_counter()
+        line, column = _place(text, offset)
+        end = offset + len(text[offset:].partition("\n")[0])
+        editor.open(path, text[:offset] + text[end:])
+        await asyncio.sleep(0.2)
+        for key, character in enumerate(["", *text[offset:end][:KEYS]]):
+            if character:
+                editor.change(path, Edit(((line, column), (line, column)), character))
+                column += 1
+            asked = time.perf_counter()
+            _, reply = editor.complete(path, (line, column))
+            await reply
+            answered = time.perf_counter()
+            if number >= WARM_UP:
+                (typing if key else cold).take(asked, answered, relay)
+            await asyncio.sleep(0.1)
         editor.close(path)
+    return typing.found(), cold.found()
+
+
+class _Sums:
+    def __init__(self) -> None:
+        self._added: list[float] = []
+        self._servers: list[float] = []
+        self._twice = 0
+
+    def take(self, asked: float, answered: float, relay: Relay) -> None:
+        """One request, if the server was asked for it and came to its end."""
         exchanges = [one for one in relay.exchanges if one.within(asked, answered)]
-        await asyncio.sleep(0.05)
-        if number < WARM_UP or not exchanges or not exchanges[-1].whole:
-            continue
+        if not exchanges or not exchanges[-1].whole:
+            return
         server = sum((one.ended or answered) - one.asked for one in exchanges)
-        twice += len(exchanges) > 1
-        servers.append(server * 1e3)
-        added.append((answered - asked - server) * 1e3)
-    return Added(
-        requests=len(added),
-        p50=median(added),
-        p95=quantiles(added, n=20)[-1],
-        server_p50=median(servers),
-        asked_twice=twice,
-    )
+        self._twice += len(exchanges) > 1
+        self._servers.append(server * 1e3)
+        self._added.append((answered - asked - server) * 1e3)
+
+    def found(self) -> Added:
+        return Added(
+            requests=len(self._added),
+            p50=median(self._added),
+            p95=quantiles(self._added, n=20)[-1],
+            server_p50=median(self._servers),
+            asked_twice=self._twice,
+        )
 
 
 async def _aborts(editor: Editor, vllm: Vllm) -> Aborts:
@@ -252,13 +286,14 @@ async def _aborts(editor: Editor, vllm: Vllm) -> Aborts:
 
 
 def _show(found: Found) -> None:
-    added, abort = found.added_ms, found.abort_ms
+    abort = found.abort_ms
     print(f"{found.model} at vLLM, speculation: {found.speculation}")
     print(f"the same text as asked directly: {found.same_text} of {found.prompts} prompts")
-    print(
-        f"copilotd adds {added.p50:.1f} ms (p50), {added.p95:.1f} ms (p95) to the server's {added.server_p50:.0f} ms, "
-        f"over {added.requests} requests; {added.asked_twice} of them asked the server twice"
-    )
+    for when, added in (("while one types", found.added_ms), ("in a file just opened", found.added_cold_ms)):
+        print(
+            f"{when}, copilotd adds {added.p50:.1f} ms (p50), {added.p95:.1f} ms (p95) to the server's "
+            f"{added.server_p50:.0f} ms, over {added.requests} requests; {added.asked_twice} asked the server twice"
+        )
     print(
         f"a cancel shows in the server's metrics after {abort.p50:.0f} ms (p50), {abort.most:.0f} ms at most, "
         f"over {abort.cancels} cancels; one look takes {abort.look_p50:.0f} ms of it",

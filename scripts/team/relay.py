@@ -42,23 +42,25 @@ class Relay:
         current: list[Exchange] = []
 
         async def questions() -> None:
-            while data := await reader.read(1 << 16):
-                if data.startswith(b"POST /v1/completions"):
-                    current[:] = [Exchange(time.perf_counter())]
-                    self.exchanges.append(current[0])
-                elif current and current[0].ended is None and not current[0].whole:
-                    current[0].asked = time.perf_counter()  # the body's last part
-                ours.write(data)
+            with suppress(ConnectionError):
+                while data := await reader.read(1 << 16):
+                    if data.startswith(b"POST /v1/completions"):
+                        current[:] = [Exchange(time.perf_counter())]
+                        self.exchanges.append(current[0])
+                    elif current and current[0].ended is None:
+                        current[0].asked = time.perf_counter()  # the body's last part
+                    ours.write(data)
             for exchange in current:
                 exchange.ended = exchange.ended or time.perf_counter()
-            ours.close()
+            ours.close()  # a hang-up is passed on at once, which is what is measured
 
         async def answers() -> None:
-            while data := await theirs.read(1 << 16):
-                writer.write(data)
-                if current and DONE in data:
-                    current[0].ended, current[0].whole = time.perf_counter(), True
+            with suppress(ConnectionError):
+                while (data := await theirs.read(1 << 16)) and not writer.is_closing():
+                    writer.write(data)
+                    if current and DONE in data:
+                        current[0].ended, current[0].whole = time.perf_counter(), True
             writer.close()
 
-        with suppress(ConnectionError):
+        with suppress(asyncio.CancelledError):  # the measurement is over
             await asyncio.gather(questions(), answers())
