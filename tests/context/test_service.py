@@ -25,7 +25,7 @@ from copilotd.context.messages import (
     Warned,
     encode,
 )
-from copilotd.context.service import Service
+from copilotd.context.service import Service, pieces
 
 
 class Bench:
@@ -185,6 +185,24 @@ def test_what_was_just_deleted_can_be_looked_up_and_goes_with_the_buffer(
     assert bench.goes_on("c", "= s\nn") == "ext\n"
     bench.say(Buffer("c", path, "python", None), Folders("c", (str(tmp_path),)))
     assert bench.goes_on("c", "sum(pri") is None
+
+
+def test_a_buffer_told_again_is_encoded_where_it_changed(bench: Bench, tmp_path: Path) -> None:
+    encoded: list[str] = []
+
+    def encode(text: str) -> list[int]:
+        encoded.append(text)
+        return list(text.encode())
+
+    bench.service._encode = encode
+    lines = [f"value_{number} = {number}" for number in range(1000)]
+    path = str(tmp_path / "a.py")
+    for change in ("changed", "changed again"):
+        bench.say(Buffer("c", path, "python", "\n".join(lines)))
+        assert "".join(pieces("\n".join(lines))) == "\n".join(lines)
+        lines[500] = change
+    assert sum(map(len, encoded)) < 1.2 * len("\n".join(lines))
+    assert bench.goes_on("c", "value_998 =") == " 998\nvalue_9"
 
 
 def test_a_buffer_that_becomes_secret_leaves_nothing(bench: Bench, tmp_path: Path) -> None:
