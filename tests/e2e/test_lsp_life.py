@@ -60,6 +60,7 @@ def test_initialize_takes_nulls_and_announces_inline_completion(window: Window, 
         "copilotd.didPartiallyAccept",
         "copilotd.pause",
         "copilotd.resume",
+        "copilotd.fetch",
     }
 
 
