@@ -218,7 +218,7 @@ class Lookup:
     def guesses(self, written: Sequence[int], limit: int, drawn: Sequence[int] = ()) -> list[Guess]:
         """What may follow the text above, `written` and `drawn`, where anything may; `drawn` may be taken back.
 
-        The document's word, unless the library has a longer match; and how a copy goes on that was changed
+        The document's word and the library's, the longer match first; and how a copy goes on that was changed
         on the way, where that is something else.
         """
         self._index.follow(self._start, written)
@@ -229,12 +229,16 @@ class Lookup:
                 copy.follow(token)
         text = [*written, *drawn]
         self._index.write(self._start, text)
-        exact = self._longest([*self._tail, *text], max(limit, AHEAD))
+        matches = self._matches([*self._tail, *text], max(limit, AHEAD))
+        exact = matches[0] if matches else Guess([], 0)
         if exact.match > copy.agreed and not (copy.lost and exact.match < CERTAIN):
             copy.start(exact.ids, exact.source, exact.match)
-        found = [replace(exact, ids=exact.ids[:limit])] if exact.ids else []
+        found: list[Guess] = []
+        for one in matches:
+            if all(other.ids != one.ids[:limit] for other in found):
+                found.append(replace(one, ids=one.ids[:limit]))
         ids = copy.ahead(limit)
-        if ids and not (found and found[0].ids == ids):
+        if ids and all(other.ids != ids for other in found):
             kind: Literal["copy", "change"] = "change" if copy.lost else "copy"
             found.append(Guess(ids, max(2, copy.agreed), copy.name, kind))
         return found
@@ -242,16 +246,19 @@ class Lookup:
     def forget(self, document: Hashable) -> None:
         self._documents.pop(document, None)
 
-    def _longest(self, text: list[int], limit: int) -> Guess:
+    def _matches(self, text: list[int], limit: int) -> list[Guess]:
+        """The longer one first; the document's where they are equal."""
         here = self._index.guess(limit)
         if self._library is None or here.match >= LONGEST:
-            return here
+            return [here] if here.ids else []
         ids, match = self._library.find(text[-LONGEST:], limit)
-        return Guess(ids, match, WORKSPACE) if match > here.match else here
+        both = [guess for guess in (here, Guess(ids, match, WORKSPACE)) if guess.ids]
+        return sorted(both, key=lambda guess: -guess.match)
 
     def _begin_within_a_change(self, copy: Copy) -> None:
         """Where nothing matches at the cursor, but something did a few ids before it: a copy being changed."""
-        if self._library is None or self._longest(self._tail, 1).match >= CERTAIN:
+        matches = self._matches(self._tail, 1)
+        if self._library is None or (matches and matches[0].match >= CERTAIN):
             return
         best: tuple[int, int, list[int]] = (0, 0, [])
         for cut in range(1, min(FIRST_CUT, len(self._tail))):
