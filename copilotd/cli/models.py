@@ -13,7 +13,6 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from copilotd.config import DaemonSettings
     from copilotd.models.choice import Candidate
-    from copilotd.models.machine import Machine
 
 HELP = "show the models there are, what fits this machine, and why; add files that you have"
 MORE = """\
@@ -97,7 +96,7 @@ def _report(settings: DaemonSettings) -> Report:
         reasons = chosen.reasons
     except ModelError as error:
         target, draft, reasons = "", "", (str(error),)
-    rows = [_row(candidate, target, machine) for candidate in candidates(settings, machine)]
+    rows = [_row(candidate, target) for candidate in candidates(settings, machine)]
     rows += [_added(name, store.models_folder() / name, target) for name in store.names()]
     return Report(
         device=machine.name,
@@ -111,13 +110,16 @@ def _report(settings: DaemonSettings) -> Report:
     )
 
 
-def _row(candidate: Candidate, target: str, machine: Machine) -> Row:
+def _row(candidate: Candidate, target: str) -> Row:
+    from copilotd.models.choice import PAYS
+
     entry = candidate.entry
     why = candidate.obstacle
     if not why and candidate.place is None:
         why = f"fits; copilotd pull {entry.name}"
     elif not why and candidate.draft is not None:
-        why = f"fits, with {candidate.draft.name} as its draft: about {candidate.gain:.1f} times as fast"
+        worth = f": about {candidate.gain:.1f} times as fast" if candidate.gain >= PAYS else ""
+        why = f"fits, with {candidate.draft.name} as its draft{worth}"
     return Row(
         name=entry.name,
         licence=entry.licence,

@@ -217,7 +217,10 @@ def _paying_draft(
         or _draft_footprint(draft, settings, machine).read_per_token / target.read_per_token,
         measured.row_share if measured is not None else row_share(machine.device),
     )
-    return (draft if gain >= PAYS else None), gain
+    pays = (
+        gain >= PAYS or not draft.hub
+    )  # what comes with the package costs no memory: it is asked where it pays
+    return (draft if pays else None), gain
 
 
 def _with_draft(place: Place, settings: DaemonSettings, machine: Machine, reasons: Reasons) -> Choice:
@@ -270,8 +273,9 @@ def _usual_draft(candidate: Candidate | None, settings: DaemonSettings) -> tuple
             f"drafts by lookup alone: {candidate.draft.name} would bring about {candidate.gain:.1f} times the "
             f"speed but is not on this machine (copilotd pull {candidate.draft.name})"
         )
+    worth = f"about {candidate.gain:.1f} times the speed, by arithmetic"
     return candidate.draft_place, (
-        f"{candidate.draft.name} drafts for it: about {candidate.gain:.1f} times the speed, by arithmetic"
+        f"{candidate.draft.name} drafts for it{f': {worth}' if candidate.gain >= PAYS else ' where it pays'}"
     )
 
 

@@ -189,7 +189,7 @@ def _paired(
             f"The draft {draft.name} is left out: {apart} than in {target.name}. Choose a draft of the same family"
         ]
     share = draft.bytes_per_token / target.bytes_per_token
-    if draft_gain(share, row_share(device.type)) < PAYS:
+    if settings.draft != "auto" and draft_gain(share, row_share(device.type)) < PAYS:
         return draft, [
             f"The draft {draft.name} reads {share:.0%} of what {target.name} reads for a token: it can hardly "
             'save time. Choose a smaller draft, or set draft to "none"'

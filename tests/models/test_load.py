@@ -170,6 +170,14 @@ def test_a_heavy_draft_is_said_to_be_one(tmp_path: Path) -> None:
     assert ["100%" in warning for warning in pair.warnings] == [True]
 
 
+def test_a_draft_that_may_pay_is_not_complained_about(tmp_path: Path) -> None:
+    """A third of the target's bytes, as the 0.5B's beside the 1.5B."""
+    target = write_model(tmp_path / "target", build(num_hidden_layers=8))
+    pair = loaded(target, draft=write_model(tmp_path / "draft", build(num_hidden_layers=2)))
+    assert pair.draft is not None
+    assert pair.warnings == []
+
+
 # ---- what can be wrong -------------------------------------------------------------------------------------
 
 
