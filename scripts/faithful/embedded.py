@@ -28,6 +28,24 @@ def widened(role: str, shape: str, folder: Path, dtype: torch.dtype, progress: P
     return into
 
 
+def ready(role: str, shape: str, folder: Path) -> Path:
+    """folder/ROLE-SHAPE, written when it is missing or older than the embedded pair's weights."""
+    into = folder / f"{role}-{shape}"
+    if not is_fresh(into, EMBEDDED / role):
+        widened(role, shape, folder, usual_dtype(shape), lambda name, share: None)
+    return into
+
+
+def is_fresh(made: Path, source: Path) -> bool:
+    """Whether `made`, a file or a folder of weights, is there and no older than the weights it is made of."""
+    return _written(made) >= _written(source) > 0
+
+
+def _written(path: Path) -> float:
+    files = path.glob("model*.safetensors") if path.is_dir() else [path] if path.is_file() else []
+    return max((file.stat().st_mtime for file in files), default=0.0)
+
+
 def never_predicted(folder: Path) -> int:
     """The marker that opens a prompt: nothing the model was trained to write contains it."""
     fim = TokenizerVocabulary.from_folder(folder).fim

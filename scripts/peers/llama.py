@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+from faithful.embedded import is_fresh
 from msgspec import Struct
 
 CACHE = Path(os.environ.get("COPILOTD_PEERS", "~/.cache/copilotd-peers")).expanduser()
@@ -87,11 +88,11 @@ def build() -> None:
 
 
 def quantised(source: Path, kind: str) -> Path:
-    """A BF16 GGUF as `kind` (Q4_0, Q8_0, BF16), made once. Raises MissingPeer."""
+    """A BF16 GGUF as `kind` (Q4_0, Q8_0, BF16), made unless it is there. Raises MissingPeer."""
     if kind == "BF16":
         return source
     into = source.with_name(f"{source.stem.removesuffix('-BF16')}-{kind}.gguf")
-    if not into.is_file():
+    if not is_fresh(into, source):
         part = into.with_suffix(".part")
         command = [str(binary("llama-quantize")), str(source), str(part), kind]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from faithful.embedded import EMBEDDED, usual_dtype, widened
+from faithful.embedded import EMBEDDED, is_fresh, ready
 from faithful.widening import dimensions, widen
 from msgspec import Struct
 
@@ -33,16 +33,16 @@ class Weights(Struct, frozen=True):
         if not configuration.int8_rows:
             return folder
         into = self.made / f"{role}-embedded-floating"
-        if not (into / "model.safetensors").is_file():
+        if not is_fresh(into, folder):
             widen(folder, into, dimensions(configuration), 0, torch.float32, lambda name, share: None)
         return into
 
     def gguf(self, role: str, kind: str) -> Path:
-        """The model for llama.cpp; made once. Raises MissingPeer."""
+        """The model for llama.cpp. Raises MissingPeer."""
         folder = self.folder(role)
         name = f"{role}-embedded" if folder.parent == EMBEDDED else folder.name
         file = self.made / f"{name}-BF16.gguf"
-        if not file.is_file():
+        if not is_fresh(file, folder):
             to_gguf(folder, file)
         return quantised(file, kind)
 
@@ -50,7 +50,7 @@ class Weights(Struct, frozen=True):
 def weights(target: str, draft: str, cache: Path) -> Weights:
     """By shape: `embedded`, or the embedded pair widened to a shape of Qwen's; `draft` may be `none`.
 
-    What is missing is made. Raises OSError where the disk is full.
+    What is missing, or older than the pair's weights, is made. Raises OSError where the disk is full.
     """
     cache.mkdir(parents=True, exist_ok=True)
     return Weights(
@@ -61,7 +61,4 @@ def weights(target: str, draft: str, cache: Path) -> Weights:
 def _folder(role: str, shape: str, cache: Path) -> Path:
     if shape == "embedded":
         return EMBEDDED / role
-    into = cache / f"{role}-{shape}"
-    if not any(into.glob("model*.safetensors")):
-        widened(role, shape, cache, usual_dtype(shape), lambda name, share: None)
-    return into
+    return ready(role, shape, cache)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 from faithful import proof
+from faithful.embedded import is_fresh
 from faithful.shapes import QWEN, Dimensions
 from faithful.widening import DoesNotFit, check, widen
 from safetensors import safe_open
@@ -124,3 +126,14 @@ def test_what_does_not_fit_is_said() -> None:
 def test_the_shapes_are_qwens() -> None:
     billions = {name: round(shape.parameters / 1e9, 2) for name, shape in QWEN.items()}
     assert billions == {"0.5B": 0.49, "1.5B": 1.54, "7B": 7.62, "32B": 32.76}
+
+
+def test_what_is_older_than_its_source_is_not_fresh(tmp_path: Path) -> None:
+    source, made = tmp_path / "source", tmp_path / "made"
+    for folder in (source, made):
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"")
+    assert is_fresh(made, source)
+    os.utime(made / "model.safetensors", (1, 1))
+    assert not is_fresh(made, source)
+    assert not is_fresh(tmp_path / "missing", source)

@@ -12,6 +12,7 @@ from peers.llama import CACHE, MissingPeer, binary
 from peers.weights import EMBEDDED
 
 from copilotd.models.checkpoint import Checkpoint
+from copilotd.models.configuration import read_configuration
 from tests.support.toy_checkpoints import TOY, build, write_model
 
 
@@ -51,9 +52,11 @@ def test_int8_by_row_is_written_in_floats(tmp_path: Path) -> None:
     reader = gguf.GGUFReader(tmp_path / "draft.gguf")
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     assert "output.weight" not in tensors  # tied
-    weight = Checkpoint(EMBEDDED / "draft").weight("model.layers.0.mlp.gate_proj", 192, 64).floating()
+    shape = read_configuration(EMBEDDED / "draft")
+    rows, columns = shape.intermediate_size, shape.hidden_size
+    weight = Checkpoint(EMBEDDED / "draft").weight("model.layers.0.mlp.gate_proj", rows, columns).floating()
     got = torch.from_numpy(tensors["blk.0.ffn_gate.weight"].data.copy()).view(torch.bfloat16)
-    assert torch.equal(got.reshape(192, 64), weight.to(torch.bfloat16))
+    assert torch.equal(got.reshape(rows, columns), weight.to(torch.bfloat16))
 
 
 def test_a_missing_llama_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
