@@ -84,7 +84,7 @@ _RUBY = Language(
 _YAML = Language(line_comments=(r"(?<!\S)#",), opener=r":|:\s*[|>][-+]?", goes_on=r"(?!)")
 _SQL = Language(
     line_comments=("--",),
-    block_comments=(("/*", "*/"),),
+    block_comments=(("/*", "*/"), ("{#", "#}")),
     opener=r"\(|\b(?:as|begin|then|loop|select|from|where|set|values)",
     goes_on=r"(?:else|elsif|elseif|when)\b",
     ends=r"end\b",
