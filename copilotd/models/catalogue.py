@@ -128,7 +128,7 @@ CATALOGUE = (
     ),
     Entry(
         name="embedded-draft",
-        sizes=_small(64, 192, 2, (2, 1, 32), 8192),
+        sizes=_small(256, 768, 3, (4, 2, 64), 8192),
         licence="Apache-2.0",
         target=False,
     ),
