@@ -94,7 +94,7 @@ class Front(LanguageServer):
     # ---- to the editor -----------------------------------------------------------------------------------
 
     def supports(self, *path: str) -> bool:
-        """Whether the client's capabilities have something true at that path."""
+        """Whether the client's capabilities have something at that path that is not false."""
         found = self.capabilities
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None
