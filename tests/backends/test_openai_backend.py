@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from copilotd.backends.base import BackendError, Unavailable
+from copilotd.backends.openai.answer import SILENCE_S
 from copilotd.backends.openai.backend import OpenAIBackend
 from copilotd.config import DaemonSettings, Settings
 from copilotd.engine.generation import Generation, GenerationRequest, Sampling
@@ -277,6 +278,7 @@ def test_connections_are_kept() -> None:
     [
         "reset",
         "halfway",
+        "short",
         "html",
         "nothing",
         "garbage",
@@ -295,8 +297,10 @@ def test_every_failure_is_said_in_words_of_ours_and_gets_over(answer: str) -> No
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("COPILOTD_API_KEY", SECRET)
             with backend(server, **file_key) as of:
+                began = time.monotonic()
                 with pytest.raises(BackendError) as failed:
                     of.generate(request(of, "my own text"), never, go_on)
+                assert time.monotonic() - began < SILENCE_S  # it was not waited for what cannot come
                 assert isinstance(failed.value, Unavailable) or "127.0.0.1" in str(failed.value)
                 for secret in (SECRET, "my own", "<html>", "{"):
                     assert secret not in str(failed.value)

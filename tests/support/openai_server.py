@@ -13,7 +13,7 @@
 - "split": as "good", but the bytes come in pieces of three, so that characters and objects are cut
 - "stall": headers, then nothing until the client hangs up
 - "mute": not even headers
-- "reset": the connection is reset at once; "halfway": after two events
+- "reset": the connection is reset at once; "halfway": after two events; "short": the answer ends after two
 - "html", "nothing" ({"id": "x"}), "garbage" (an event that is no JSON), "endless" (comments for ever)
 - "429" and any other status, with `headers` for it: "429 Retry-After: 2"
 - "unids": 400 for a prompt of ids, good for text; "unmasked": 400 for a regular expression
@@ -231,6 +231,8 @@ class _Handler(BaseHTTPRequestHandler):
             if kind == "halfway" and asked.sent == 2:
                 self._reset()
                 return
+            if kind == "short" and asked.sent == 2:
+                break
             if self._hung_up(asked, 0.1 if kind == "slow" else 0.0):
                 return
             data = b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"
