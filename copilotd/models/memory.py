@@ -57,7 +57,7 @@ def footprint(
         weights=inside + head + table,
         read_per_token=inside + head,
         cache=2 * 4 * sizes.layers * sizes.key_heads * sizes.head_size * rows,
-        transient=largest * (2 if device == "cuda" else 6),
+        transient=largest * (2 if device == "cuda" else 3),
     )
 
 

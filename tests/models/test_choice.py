@@ -61,7 +61,7 @@ def chosen(machine: Machine, **settings: Any) -> tuple[str, str]:
         (laptop(bandwidth=200.0 * GB), "Qwen2.5-Coder-7B"),
         (laptop(bandwidth=12.0 * GB), "Qwen2.5-Coder-0.5B"),
         (laptop(bandwidth=2.0 * GB), "starter"),
-        (laptop(free_bytes=3 * GB), "Qwen2.5-Coder-0.5B"),
+        (laptop(free_bytes=2 * GB), "Qwen2.5-Coder-0.5B"),
         (laptop(free_bytes=GB // 2), "starter"),
         (laptop(nf4=False), "Qwen2.5-Coder-1.5B"),
     ],
