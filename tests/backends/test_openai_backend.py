@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import threading
 import time
@@ -348,6 +349,7 @@ def test_loopback_is_reached_in_spite_of_a_proxy(monkeypatch: pytest.MonkeyPatch
         assert written(of, of.generate(request(of), never, go_on)) == "x"
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
 def test_a_certificate_is_checked_and_an_authority_of_ones_own_is_taken(tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
