@@ -367,8 +367,8 @@ def serve(link: socket.socket, descriptor: int) -> None:
         while True:
             others = service.descriptors if service is not None else []
             wait_s = service.wait_s() if service is not None else None
-            readable, _, _ = select.select([link, *others], [], [], wait_s)
-            if link in readable:
+            readable, _, _ = select.select([link.fileno(), *others], [], [], wait_s)
+            if link.fileno() in readable:
                 data = link.recv(1 << 20)
                 if not data:
                     return
