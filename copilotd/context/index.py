@@ -25,6 +25,7 @@ from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 GRAMS = (8, 3)
 """ids that must match before a position is looked at; longer matches win"""
@@ -242,11 +243,17 @@ class View(Struct, frozen=True):
     roots: int = -1
     owner: int = DISK
     hidden: frozenset[int] = frozenset()
+    buffers: dict[str, int] = {}
+    """its own, by path"""
+
+    def around(self, path: str) -> View:
+        """For lookup in one document, whose own text is looked up as it is now."""
+        return replace(self, hidden=self.hidden | {self.buffers[path]}) if path in self.buffers else self
 
     def shows(self, number: int, roots: int, owner: int) -> bool:
-        if owner != DISK:
-            return owner == self.owner
-        return bool(roots & self.roots) and number not in self.hidden
+        if number in self.hidden:
+            return False
+        return owner == self.owner if owner != DISK else bool(roots & self.roots)
 
 
 class Match(Struct, frozen=True):

@@ -64,6 +64,8 @@ class Visible(Struct, tag="visible", frozen=True):
     """its number as the owner of buffers"""
     hidden: tuple[int, ...]
     """files on disk that are open in it"""
+    buffers: dict[str, int] = {}
+    """where its buffers are, by path as the daemon has it: none is looked up for itself"""
 
 
 class Snippet(Struct, frozen=True):

@@ -126,7 +126,7 @@ class ContextProcess:
         reader, view = self._reader, self._views.get(client)
         if reader is None or view is None:
             return None
-        return Library(reader, view, path)
+        return Library(reader, view.around(path), path)
 
     def snippets(self, client: str, path: str) -> tuple[Snippet, ...]:
         """As last answered for this document."""
@@ -197,7 +197,9 @@ class ContextProcess:
             case Visible() | Snippets() if message.client not in self._here:
                 pass  # said before the process heard that the session has ended
             case Visible():
-                self._views[message.client] = View(message.roots, message.owner, frozenset(message.hidden))
+                self._views[message.client] = View(
+                    message.roots, message.owner, frozenset(message.hidden), message.buffers
+                )
             case Snippets():
                 self._snippets[message.client, message.path] = message.snippets
             case Progress():

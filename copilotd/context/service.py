@@ -62,6 +62,8 @@ class Session:
         self.texts: dict[str, str] = {}
         """by real path; "\\n" line ends"""
         self.numbers: dict[str, int | None] = {}
+        self.named: dict[str, str] = {}
+        """real paths of buffers to those that the daemon says"""
         self.gone: dict[str, int] = {}
         """buffers as they were before something was last deleted: what goes is often written again elsewhere,
         or anew with another name"""
@@ -165,6 +167,7 @@ class Service:
             self._take_out(number)
             self._take_out(session.gone.pop(path, None))
             session.tokenised.pop(path, None)
+            session.named.pop(path, None)
             self._end_if_empty(message.client, session)
             return
         deleted = "" if before is None else session.edits.changed(path, before, text)
@@ -174,6 +177,7 @@ class Service:
         else:
             self._take_out(number)
         session.texts[path] = text
+        session.named[path] = message.path
         ids, language, near = self._tokenise(session, path, text), language_of(path), nearness(path)
         number = self._writer.add(ids, language, 0, session.owner, near)
         if number is None and self._writer.crowded:
@@ -261,6 +265,11 @@ class Service:
                     for path in session.texts
                     if (file := self._tree.files.get(path)) is not None and file.number is not None
                 ),
+                {
+                    session.named[path]: number
+                    for path, number in session.numbers.items()
+                    if number is not None
+                },
             )
             if self._seen.get(client) != visible:
                 self._seen[client] = visible

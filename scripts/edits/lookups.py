@@ -56,7 +56,7 @@ class Workspace:
         """What lookup sees when the stretch is about to be written."""
         for text in filter(None, (stretch.gone, stretch.before + stretch.after)):
             self._say(Buffer(CLIENT, str(self.path), "", text))
-        return Library(self._reader, self._view, str(self.path))
+        return Library(self._reader, self._view.around(str(self.path)), str(self.path))
 
     def close(self) -> None:
         self._service.close()
@@ -69,7 +69,7 @@ class Workspace:
             pass
         for said in self._service.outbox:
             if isinstance(said, Visible):
-                self._view = View(said.roots, said.owner, frozenset(said.hidden))
+                self._view = View(said.roots, said.owner, frozenset(said.hidden), said.buffers)
         self._service.outbox.clear()
 
 

@@ -140,6 +140,8 @@ def test_a_session_sees_its_own_folders_and_buffers(pair: tuple[IndexWriter, Ind
     assert sees(View(roots=0b01, owner=7)) == [30]
     assert sees(View(roots=0b01, owner=8)) == [10]
     assert sees(View(roots=0b01, hidden=frozenset([on_disk]))) == []
+    assert sees(View(roots=0b01, owner=7, buffers={"/a.py": 2}).around("/b.py")) == [30]
+    assert sees(View(roots=0b01, owner=7, buffers={"/a.py": 2}).around("/a.py")) == [10]
     writer.show_to(on_disk, 0b10)
     assert sees(View(roots=0b01)) == []
 

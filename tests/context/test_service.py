@@ -50,7 +50,9 @@ class Bench:
             pass
         for message in self.service.outbox:
             if isinstance(message, Visible):
-                self.views[message.client] = View(message.roots, message.owner, frozenset(message.hidden))
+                self.views[message.client] = View(
+                    message.roots, message.owner, frozenset(message.hidden), message.buffers
+                )
             elif isinstance(message, Progress):
                 self.progress = message
             elif isinstance(message, Snippets):
@@ -181,6 +183,7 @@ def test_what_was_just_deleted_can_be_looked_up_and_goes_with_the_buffer(
     bench.say(Buffer("c", path, "python", "total = sum(price of every item)\nnext\n"))
     bench.say(Buffer("c", path, "python", "total = \nnext\n"))
     bench.say(Buffer("c", path, "python", "total = s\nnext\n"))  # typed on: that deletes nothing
+    assert bench.views["c"].buffers.keys() == {path}
     assert bench.goes_on("c", "sum(pri") == "ce of every "
     assert bench.goes_on("c", "= s\nn") == "ext\n"
     bench.say(Buffer("c", path, "python", None), Folders("c", (str(tmp_path),)))
