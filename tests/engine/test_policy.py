@@ -201,10 +201,10 @@ def test_an_outcome_is_learnt_once() -> None:
     drafter.begin(request, Seeded(0))
     drafter.propose([], 4, 1, never)
     drafter.learn(0, [9], 1, 1.0)
-    value = drafter.acceptance.matched("lookup", 2).value
+    value = drafter.acceptance.matched("lookup match", 2).value
     assert value < 0.5
     drafter.learn(0, [9], 1, 1.0)
-    assert drafter.acceptance.matched("lookup", 2).value == value
+    assert drafter.acceptance.matched("lookup match", 2).value == value
 
 
 def test_costs_follow_the_steps_in_use() -> None:

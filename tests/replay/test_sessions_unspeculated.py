@@ -94,5 +94,5 @@ def test_the_same_suggestions_with_speculation_off(backend: LocalBackend, name: 
         completer.complete(ask, lambda: False, None)
         while completer.idle(lambda: False):
             pass
-    assert twice.compared > 2
+    assert twice.compared > 1
     assert twice.drafted > 0

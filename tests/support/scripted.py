@@ -270,7 +270,7 @@ class ScriptedBackend:
         ids: list[int] = []
         logprobs: list[float] = []
         finish = self._write(request, prompt, cancelled, emit, ids, logprobs)
-        counters.target_steps = len(ids)
+        counters.target_steps = counters.generated_tokens = len(ids)
         self._record({"event": "end", "finish": finish, "emitted": len(ids)})
         return Generation(ids, logprobs, finish, counters)
 

@@ -77,4 +77,9 @@ def enough(context: Context, text: str) -> bool:
     if end <= lead:
         return False
     complete = text[:end]
-    return any((change := RULES[name](context, complete)) and len(change.text) < end for name in CUTS)
+    # half a marker is none once its line has ended
+    return control.markers(context, text[: end + 1]) is not None or any(
+        (change := RULES[name](context, complete)) and len(change.text) < end
+        for name in CUTS
+        if name != "markers"
+    )
