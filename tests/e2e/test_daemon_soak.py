@@ -173,7 +173,8 @@ def test_requests_leave_nothing_behind(tmp_path: Path) -> None:
         type_keys(1, REQUESTS // 2)
         before, memory = held(daemon.pid), memory_mb(daemon.pid)
         type_keys(REQUESTS // 2, REQUESTS)
-        assert held(daemon.pid) == before
+        # fewer: what starting opened was still open at half-time
+        assert all(now <= then for now, then in zip(held(daemon.pid), before, strict=True))
         assert memory_mb(daemon.pid) < 1.05 * memory + 2
 
 
