@@ -27,6 +27,22 @@ class Weight(Struct, frozen=True):
         return values if self.scale is None else values * self.scale[:, None]
 
 
+class FileState(Struct, frozen=True):
+    """What changes when a file becomes another one."""
+
+    path: str
+    bytes: int
+    modified_ns: int
+    changed_ns: int
+    """by the system's clock, whatever time the file was given: copies and images keep the other one"""
+
+    @classmethod
+    def of(cls, file: Path) -> FileState:
+        """Raises OSError."""
+        found = file.stat()
+        return cls(str(file.resolve()), found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
 class Checkpoint:
     """The tensors of a folder by name, read one at a time."""
 
@@ -40,7 +56,8 @@ class Checkpoint:
             files = [folder / "model.safetensors"]
         else:
             raise _no_weights(folder)
-        self.files: list[Path] = files
+        self.states: list[FileState] = []
+        """of the files, each before it was opened: what takes its place meanwhile has another one"""
         self._files: dict[str, Path] = {}
         self._opened: dict[Path, Any] = {}
         self.nbytes = 0
@@ -49,9 +66,10 @@ class Checkpoint:
             if not file.is_file():
                 raise ModelError(f"{file} is missing, a part of the weights: fetch the model again")
             try:
+                self.states.append(FileState.of(file))
                 opened: Any = safe_open(file, framework="pt")
                 self._opened[file] = opened
-                self.nbytes += file.stat().st_size
+                self.nbytes += self.states[-1].bytes
                 self._files |= dict.fromkeys(opened.keys(), file)
             except (SafetensorError, OSError) as error:
                 raise _damaged(file, error) from None

@@ -1,8 +1,9 @@
 """Quantised products on disk, so that the next start neither reads nor quantises the whole model again.
 
 They lie in our own cache folder, one file per layer, named by what they were made from: the weights' files
-(path, length, time of change), the quantisation and the layout. What cannot be read or written is no error:
-the model is quantised as if nothing had been kept. Nothing of them comes from anybody's source text.
+(path, length, times of change), config.json, the quantisation and the layout. What cannot be read or written
+is no error: the model is quantised as if nothing had been kept. Nothing of them comes from anybody's source
+text.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from msgspec import Struct
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from copilotd.models.checkpoint import FileState
+from copilotd.models.configuration import Configuration
 from copilotd.models.memory import Quantisation
 from copilotd.models.quantise import Packed
 
@@ -46,16 +49,18 @@ class Kept(Struct):
     there: bool
 
     @classmethod
-    def open(cls, files: Sequence[Path], quantisation: Quantisation, device: str, role: str) -> Kept:
-        """Of the weights in `files`."""
-        try:
-            states = [
-                (str(file.resolve()), (state := file.stat()).st_size, state.st_mtime_ns) for file in files
-            ]
-        except OSError:
-            return cls(Path(), None, False)
-        total = sum(size for _, size, _ in states)
-        words = repr((FORMAT, sorted(states), quantisation, device, role))
+    def open(
+        cls,
+        files: Sequence[FileState],
+        configuration: Configuration,
+        quantisation: Quantisation,
+        device: str,
+        role: str,
+    ) -> Kept:
+        """Of the weights in `files`, as they were before they were opened."""
+        total = sum(file.bytes for file in files)
+        states = sorted(files, key=lambda file: file.path)
+        words = repr((FORMAT, states, configuration, quantisation, device, role))
         folder = root() / hashlib.sha256(words.encode()).hexdigest()[:32]
         if (folder / "done").is_file():
             with suppress(OSError):  # a read-only cache

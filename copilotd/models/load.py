@@ -135,7 +135,9 @@ def load_model(
             )
         quantisation = _quantisation(settings, configuration, device, draft=draft)
         _require_memory(place, configuration, quantisation, device, draft=draft)
-        kept = Kept.open(checkpoint.files, quantisation, device.type, "draft" if draft else "target")
+        kept = Kept.open(
+            checkpoint.states, configuration, quantisation, device.type, "draft" if draft else "target"
+        )
         try:
             reader = _Reader(checkpoint, configuration, place, quantisation, device, kept)
             decoder = reader.decoder(progress, draft=draft)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +82,46 @@ def test_other_weights_are_quantised_anew(folder: Path, packed: list[str]) -> No
     assert len(packed) == 18
     logits(folder, "int8", draft=True)  # a draft's head is another
     assert len(there()) == 3
+
+
+def test_other_weights_of_the_same_length_and_time_are_quantised_anew(
+    folder: Path, packed: list[str]
+) -> None:
+    """As an image or a copy that keeps times puts them there."""
+    weights = folder / "model.safetensors"
+    before = weights.stat()
+    first = logits(folder, "int8")
+    write_model(folder, build(intermediate_size=100, seed=1))
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (weights.stat().st_size, weights.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert not torch.equal(logits(folder, "int8"), first)
+    assert len(packed) == 18
+
+
+def test_another_head_by_config_json_is_quantised_anew(folder: Path, packed: list[str]) -> None:
+    first = logits(folder, "int8")
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"tie_word_embeddings": True}))
+    assert not torch.equal(logits(folder, "int8"), first)
+    assert len(packed) == 18
+
+
+def test_weights_that_are_replaced_during_a_load(
+    folder: Path, tmp_path: Path, packed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the old ones became is not taken for the new ones'."""
+    other = write_model(tmp_path / "other", build(intermediate_size=100, seed=1)) / "model.safetensors"
+    real = load._quantisation
+
+    def meanwhile(*words: object, **more: object) -> object:
+        other.replace(folder / "model.safetensors")
+        return real(*words, **more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(load, "_quantisation", meanwhile)
+        first = logits(folder, "int8")
+    assert not torch.equal(logits(folder, "int8"), first)
+    assert len(packed) == 18
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "swapped"])
