@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from copilotd.backends.base import BackendError, Unavailable
+from copilotd.backends.openai import backend as module
 from copilotd.backends.openai.answer import SILENCE_S
 from copilotd.backends.openai.backend import OpenAIBackend
 from copilotd.config import DaemonSettings, Settings
@@ -129,6 +130,17 @@ def test_ids_of_another_tokenizer_are_never_sent() -> None:
         of.generate(request(of), never, go_on)
         assert isinstance(server.asked[0].body["prompt"], str)
         assert "endpoint_tokenizer" in " ".join(of.describe().remarks)
+
+
+def test_nor_where_the_server_was_away_at_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEARN_S", 0.0)
+    with (
+        OpenAIServer("x", tokenizer=TOKENIZER, own_ids=lambda ids: [token + 1 for token in ids]) as server,
+        backend(server, ids=True, endpoint_model="served") as of,
+    ):
+        assert not of.describe().remarks
+        assert written(of, of.generate(request(of), never, go_on)) == "x"
+        assert isinstance(server.asked[0].body["prompt"], str)
 
 
 def test_markers_in_the_users_text_stay_text() -> None:
@@ -347,6 +359,14 @@ def test_loopback_is_reached_in_spite_of_a_proxy(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("NO_PROXY", "")
     with OpenAIServer("x") as server, backend(server) as of:
         assert written(of, of.generate(request(of), never, go_on)) == "x"
+
+
+def test_a_proxy_that_is_no_address_is_said_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "gopher://proxy.example")
+    threads = threading.active_count()
+    with pytest.raises(BackendError, match="HTTPS_PROXY"):
+        OpenAIBackend(DaemonSettings(backend="openai", endpoint="https://models.example.com/v1"))
+    assert threading.active_count() == threads
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")

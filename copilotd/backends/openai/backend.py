@@ -68,9 +68,10 @@ class OpenAIBackend:
         self._strayed: tuple[list[int], bytes, bool] = ([], b"", False)
         """the last prompt whose answer did not begin as it had to, how it began, and whether it ended there"""
         self._remarks: tuple[str, ...] = ()
+        self._met = False
+        """it has said what it is, or has written all the same"""
         with suppress(Failure):
-            self._learn(LEARN_S)
-            self._compare_tokenizers()
+            self._meet(LEARN_S)
 
     @classmethod
     def load(cls, settings: Settings, progress: Progress) -> OpenAIBackend:
@@ -85,13 +86,14 @@ class OpenAIBackend:
         counters = Counters(reused_tokens=reused, prefill_tokens=len(request.prompt) - reused)
         self._outage.check()
         try:
-            if not self._model:
-                self._learn(HURRY_S)
+            if not self._met:  # it was away when it was to be asked
+                self._meet_in_a_hurry()
             finish = self._in_a_form_it_takes(request, cancelled, output, counters)
         except Failure as failure:
             raise self._outage.failed(failure) from None
         if counters.target_steps or finish != "cancelled":
             self._outage.over()
+            self._met = True
         counters.generated_tokens = len(output.ids)
         finish = "halted" if output.halted else "length" if output.full else finish
         return Generation(output.ids, output.logprobs, finish, counters)
@@ -224,6 +226,20 @@ class OpenAIBackend:
 
     # ---- what the server is --------------------------------------------------------------------------------
 
+    def _meet(self, timeout_s: float) -> None:
+        """Raises Failure where it does not say all of it."""
+        self._learn(timeout_s)
+        self._compare_tokenizers(timeout_s)
+        self._met = True
+
+    def _meet_in_a_hurry(self) -> None:
+        """While somebody waits. Raises Failure where nothing can be asked for without."""
+        try:
+            self._meet(HURRY_S)
+        except Failure:
+            if not self._model:
+                raise
+
     def _learn(self, timeout_s: float) -> None:
         """Which models it has, and how long a prompt may be. Raises Failure."""
         models = self._server.models(timeout_s).data
@@ -239,11 +255,11 @@ class OpenAIBackend:
         if chosen.max_model_len is not None:
             self.context_tokens = max(64, min(self.context_tokens, chosen.max_model_len))
 
-    def _compare_tokenizers(self) -> None:
+    def _compare_tokenizers(self, timeout_s: float) -> None:
         """Ids of another tokenizer would be nonsense without any error. Raises Failure where it cannot say."""
         if self._form is Form.TEXT:
             return
-        if self._server.tokens(self._model, SAMPLE, LEARN_S) != self.vocabulary.encode(SAMPLE):
+        if self._server.tokens(self._model, SAMPLE, timeout_s) != self.vocabulary.encode(SAMPLE):
             self._form = Form.TEXT
             self._remark(
                 f"splits text otherwise than endpoint_tokenizer does, so prompts go as text: "

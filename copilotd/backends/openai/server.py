@@ -66,11 +66,16 @@ class Stream:
 
 class Server:
     def __init__(self, endpoint: Endpoint) -> None:
+        """Raises ValueError for a proxy of the environment's that is no address."""
         self._endpoint = endpoint
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="server", daemon=True)
         self._thread.start()
-        self._client = self._wait(self._connect(), None)
+        try:
+            self._client = self._wait(self._connect(), None)
+        except BaseException:
+            self._end_loop()
+            raise
 
     def complete(self, body: dict[str, object]) -> Stream:
         """Ask for a completion; the stream begins at once and ends with a finish_reason."""
@@ -92,6 +97,9 @@ class Server:
     def close(self) -> None:
         with suppress(Failure):
             self._wait(self._end(), CONNECT_S)
+        self._end_loop()
+
+    def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CONNECT_S)
         if not self._thread.is_alive():
