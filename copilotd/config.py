@@ -92,7 +92,7 @@ class SessionSettings(Struct, frozen=True, kw_only=True):
     globs_off: tuple[str, ...] = ()
     """Paths, as in a .gitignore, that get no completion."""
     multiline: Literal["auto", "never", "always"] = "auto"
-    """Whether a completion may have several lines; `auto` only where a block begins."""
+    """`auto`: several lines where a block begins, as many as the model is sure of; `always`: sure or not."""
     comments: Literal["off", "line", "on"] = "on"
     """Completions in comments: none, to the end of the line, or as in code."""
     max_new_tokens: Annotated[int, Meta(ge=1, le=1024)] = 128

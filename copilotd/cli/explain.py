@@ -17,6 +17,7 @@ from copilotd.completion.explanation import Explanation
 from copilotd.config import SessionSettings
 from copilotd.daemon.launch import LaunchError, connect
 from copilotd.replay.buffer import Buffer
+from copilotd.replay.languages import language_id
 from copilotd.version import version
 
 HELP = "show the prompt, the reasons and the drafts at FILE:LINE:COLUMN"
@@ -65,7 +66,7 @@ async def _ask(file: Path, text: str, offset: int) -> wire.Answer:
         for message in (
             wire.Hello(version(), "editor", "copilotd explain"),
             wire.Configure(SessionSettings(max_latency_ms=0), (wire.Folder(str(folder)),)),
-            wire.Open(file.as_uri(), _language(file), 1, text),
+            wire.Open(file.as_uri(), language_id(file), 1, text),
         ):
             writer.write(wire.frame(message))
         asked = False
@@ -83,12 +84,6 @@ async def _ask(file: Path, text: str, offset: int) -> wire.Answer:
         raise LaunchError("the daemon ended before it answered; `copilotd status` may say why") from None
     finally:
         writer.close()
-
-
-def _language(file: Path) -> str:
-    return {".py": "python", ".ts": "typescript", ".js": "javascript"}.get(
-        file.suffix, file.suffix.lstrip(".")
-    )
 
 
 def _show(answer: wire.Answer) -> None:

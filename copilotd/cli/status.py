@@ -8,15 +8,17 @@ import sys
 
 import msgspec
 
+from copilotd.backends.base import Identity
 from copilotd.daemon import platform
 from copilotd.daemon.commands import ask_status
 from copilotd.daemon.launch import LaunchError
-from copilotd.daemon.status import NotRunning, Status
+from copilotd.daemon.status import Index, NotRunning, Status
 from copilotd.version import version
 
 HELP = "show whether the daemon runs, its models and its counts"
 MORE = """\
 `empty` counts the requests without a suggestion by their reason: loading, secret, off, nothing, …
+`left out` counts the files that the index does not hold: ignored, secret, binary, large, full (it is), …
 Numbers only: no text of yours is in them, nor in the log that is named last.
 """
 
@@ -55,10 +57,27 @@ def _lines(status: Status | NotRunning) -> list[str]:
         f"{status.clients} editors, {status.documents} documents, caches {status.kv_bytes / 2**20:.0f} MB",
         f"answered {asked.answered} ({asked.typed_through} typed through, {asked.joined} joined), "
         f"cancelled {asked.cancelled}, empty: {empty or 'none'}",
+        _index(status.index),
     ]
+    if exact := _exact(status.identity):
+        lines.append(f"changes no token, by the self-test: {exact}")
     lines += [
         f"{source}: {status.accepted.get(source, 0)} of {number} drafted tokens accepted"
         for source, number in status.drafted.items()
     ]
     lines += [text for text in dict.fromkeys((status.message, status.last_error)) if text]
     return [*lines, f"log: {status.log_path}"]
+
+
+def _index(index: Index) -> str:
+    skipped = ", ".join(f"{reason} {number}" for reason, number in sorted(index.skipped.items()))
+    return (
+        f"index: {index.folders} folders, {index.files} files, {index.tokens} tokens; "
+        f"left out: {skipped or 'none'}"
+    )
+
+
+def _exact(identity: Identity) -> str:
+    """What the self-test found; "" where nobody can say."""
+    claims = {"speculation": identity.speculation, "warm caches": identity.cache}
+    return ", ".join(name if holds else f"not {name}" for name, holds in claims.items() if holds is not None)

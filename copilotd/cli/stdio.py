@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from copilotd.lsp.session import Session
 
 HELP = "speak LSP over stdin and stdout, as editors start it"
+MORE = """\
+It finds your daemon or starts it. Two variables of its environment say where that is:
+
+    COPILOTD_HOME     one folder for settings, socket, logs, caches and models, in the place of the usual ones
+    COPILOTD_SOCKET   the socket of a daemon that runs elsewhere, such as one forwarded into a container:
+                      nothing is started or replaced there
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

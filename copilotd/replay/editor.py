@@ -19,20 +19,8 @@ from pygls.lsp.client import LanguageClient
 
 from copilotd.config import SessionSettings
 from copilotd.replay.buffer import Buffer
+from copilotd.replay.languages import language_id
 from copilotd.replay.trace import Edit, Position
-
-_LANGUAGES = {
-    ".py": "python",
-    ".ts": "typescript",
-    ".tsx": "typescriptreact",
-    ".js": "javascript",
-    ".java": "java",
-    ".sql": "sql",
-    ".go": "go",
-    ".rs": "rust",
-    ".c": "c",
-    ".md": "markdown",
-}
 
 
 class Ghost(Struct, frozen=True):
@@ -150,8 +138,7 @@ class Editor:
 
     def open(self, path: str, text: str) -> None:
         buffer = self.buffers[path] = Buffer(text)
-        language = _LANGUAGES.get(Path(path).suffix, "plaintext")
-        item = lsp.TextDocumentItem(self.uri(path), language, buffer.version, text)
+        item = lsp.TextDocumentItem(self.uri(path), language_id(path), buffer.version, text)
         self._client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
 
     def change(self, path: str, *edits: Edit) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from copilotd.cli.explain import _place
+from copilotd.replay.languages import language_id
 from tests.support.scripted import ScriptedDaemon
 
 
@@ -44,3 +45,17 @@ def test_what_is_wrong_is_said(tmp_path: Path, place: str) -> None:
 
 def test_places() -> None:
     assert _place("/w/a:b.py:3:4") == (Path("/w/a:b.py"), 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("a.py", "python"),
+        ("a.TSX", "typescriptreact"),
+        ("a.rs", "rust"),
+        ("README.md", "markdown"),
+        ("LICENSE", "plaintext"),
+    ],
+)
+def test_languages_go_by_the_names_that_editors_use(name: str, language: str) -> None:
+    assert language_id(Path("/w") / name) == language

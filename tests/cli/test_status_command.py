@@ -1,4 +1,4 @@
-"""What `copilotd status` says when there is no daemon."""
+"""What `copilotd status` says, with a daemon and without."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from copilotd import cli
+from copilotd.backends.base import Identity
+from copilotd.cli.status import _lines
+from copilotd.daemon.status import Index, Status
 
 
 def test_without_a_daemon_it_says_who_starts_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,3 +28,15 @@ def test_a_folder_that_cannot_be_used_is_named(
     monkeypatch.setenv("COPILOTD_HOME", str(taken))
     assert cli.main(["status"]) == 0
     assert str(taken / "run") in capsys.readouterr().out
+
+
+def test_the_index_and_what_the_self_test_found_are_said() -> None:
+    index = Index(folders=2, files=40, tokens=9000, skipped={"secret": 1, "ignored": 3})
+    status = Status(
+        pid=1, version="1", uptime_s=1.0, state="ready", index=index, identity=Identity(True, False)
+    )
+    said = _lines(status)
+    assert "index: 2 folders, 40 files, 9000 tokens; left out: ignored 3, secret 1" in said
+    assert "changes no token, by the self-test: speculation, not warm caches" in said
+    status.identity = Identity()
+    assert "self-test" not in "".join(_lines(status))

@@ -1,4 +1,4 @@
-"""What of a workspace reaches a prompt, the index and the log: H21, H22, H25 and H31 through the real program.
+"""What of a workspace reaches a prompt, the index and the log: H21 to H25 and H31 through the real program.
 
 The index is read where the engine reads it, in the shared memory of the context process.
 """
@@ -6,9 +6,10 @@ The index is read where the engine reads it, in the shared memory of the context
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +236,40 @@ def test_h25_odd_files_hold_up_nothing(tmp_path: Path) -> None:
         for name in ("latin1.py", "blob.py", "nul.py", "utf16.py", "pipe.py", "caf?.py"):
             assert log.count(f"not read: {root / name}") == 1, log
         assert "good" not in log
+
+
+def test_h23_a_request_in_the_middle_of_a_checkout(tmp_path: Path) -> None:
+    """Answered at once, which is here five times the case's second; then the index holds what lies on disk."""
+    names = [f"f{number:02}.py" for number in range(20)]
+    root = fill(tmp_path / "w", dict.fromkeys(names, "VALUE = 'main'\n"))
+    with scene(tmp_path, root, root) as of:
+        of.indexed(20)
+        of.editor.open(of.uri("app.py"), "value = ")
+        for content in ("other", "main", "FINAL"):
+            for number, name in enumerate(names):
+                written = root / (f"{name}.tmp" if number < 10 else name)
+                if number >= 10:
+                    written.unlink()
+                written.write_text(f"VALUE = '{content}'\n")
+                written.replace(root / name)
+                if (content, number) == ("main", 10):
+                    asked = time.monotonic()
+                    assert of.editor.complete(of.uri("app.py"), (0, 8))
+                    assert time.monotonic() - asked < 5
+        of.until_indexed(*["VALUE = 'FINAL'\n"] * 20, "value =")
+
+
+def test_h24_what_the_index_does_without_is_said_once_and_without_a_popup(tmp_path: Path) -> None:
+    """By an index that is killed until it is given up; completion goes on."""
+    root = fill(tmp_path / "w", {"a.py": "x = 1\n"})
+    with scene(tmp_path, root, root) as of:
+        of.indexed(1)
+        end = time.monotonic() + 60
+        while not (said := of.editor.notifications("window/logMessage")):
+            assert time.monotonic() < end
+            with suppress(AssertionError, OSError):
+                os.kill(index_process_of(of.daemon.pid), signal.SIGKILL)
+            time.sleep(0.1)
+        assert ["copilotd reload" in message["message"] for message in said] == [True]
+        of.editor.open(of.uri("app.py"), "value = ")
+        assert of.editor.complete(of.uri("app.py"), (0, 8))
