@@ -7,7 +7,9 @@ the runner keeps every step at one fixed number of rows, where library kernels t
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.util
+import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -237,6 +239,20 @@ class Nf4:
 # ---- bitsandbytes on CUDA ----------------------------------------------------------------------------------
 
 
+@cache
+def _bitsandbytes() -> Any:
+    """The library, imported without the package `kernels`, by which it would have the hub's code run. Raises
+    ImportError."""
+    hidden = sys.modules.get("kernels")
+    sys.modules["kernels"] = None  # type: ignore[assignment]
+    try:
+        return importlib.import_module("bitsandbytes")
+    finally:
+        del sys.modules["kernels"]
+        if hidden is not None:
+            sys.modules["kernels"] = hidden
+
+
 class CudaNf4:
     """NF4 by bitsandbytes' CUDA kernels, double quantisation. Which kernel runs depends on the number of
     rows, so that number is kept fixed."""
@@ -245,25 +261,21 @@ class CudaNf4:
 
     def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
         """What `pack_cuda_nf4` gave, on the device. Raises ImportError without bitsandbytes."""
-        from bitsandbytes import functional
-
+        functional = _bitsandbytes().functional
         self._weight = tensors["weight"]
         rest = {name: tensor for name, tensor in tensors.items() if name != "weight"}
         self._state = functional.QuantState.from_dict(rest, device=self._weight.device)
         self.nbytes = self._weight.nbytes + self._state.absmax.nbytes
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        from bitsandbytes import matmul_4bit
-
+        matmul_4bit = _bitsandbytes().matmul_4bit
         product: torch.Tensor = matmul_4bit(x.to(torch.bfloat16), self._weight.t(), quant_state=self._state)
         return product
 
 
 def pack_cuda_nf4(weight: torch.Tensor) -> dict[str, torch.Tensor]:
     """A matrix [outputs, inputs] as bitsandbytes holds it, `weight` and its state, on the matrix's device."""
-    from bitsandbytes import functional
-
-    packed, state = functional.quantize_4bit(
+    packed, state = _bitsandbytes().functional.quantize_4bit(
         weight.to(torch.bfloat16), blocksize=NF4_BLOCK, compress_statistics=True, quant_type="nf4"
     )
     return {"weight": packed, **state.as_dict(packed=True)}
