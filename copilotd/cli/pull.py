@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
         kept = "what is here is kept, pull again to go on" if wanted[0].hub else "nothing was kept"
         say(f"copilotd pull: interrupted; {kept}")
         return 130
-    if fetched:
-        _tell_daemon(settings, fetched)
+    if fetched or args.json:  # an editor asks for what its daemon does not have, wherever the files came from
+        _tell_daemon(settings, [one.name for one in wanted])
     return 0
 
 
@@ -97,13 +97,13 @@ def _fetch(entry: Entry, bars: _Lines | _Bars, force: bool, offline: bool) -> ob
     return starter.pull(bars.show, force=force)
 
 
-def _tell_daemon(settings: DaemonSettings, fetched: list[str]) -> None:
+def _tell_daemon(settings: DaemonSettings, names: list[str]) -> None:
     """A daemon that runs takes the new model at once, if the settings let it."""
     from copilotd.daemon.commands import tell
     from copilotd.daemon.launch import LaunchError
 
     chosen = named(settings.model)
-    if settings.model != "auto" and (chosen is None or chosen.name not in fetched):
+    if settings.model != "auto" and (chosen is None or chosen.name not in names):
         print(
             f'Your settings name another model ({settings.model}): set model = "auto", or this one, to use it'
         )

@@ -49,7 +49,7 @@ class Line(Struct):
 
 
 class Fetching:
-    """Asks, fetches, shows how far it is, and has the daemon take what was fetched."""
+    """Asks, fetches and shows how far it is. `pull` has the daemon take what is there then."""
 
     def __init__(self, front: Front) -> None:
         self._front = front
@@ -127,8 +127,6 @@ class Fetching:
             self._say(types.MessageType.Info, f"copilotd fetches {name}; it says when it is there.")
         try:
             code, complaint = await self._pull(name, shows)
-            if code == 0:
-                await self._reload()
         except OSError as error:
             code, complaint = 1, f"copilotd could not fetch {name}: {error.strerror}"
         finally:
@@ -158,13 +156,6 @@ class Fetching:
             return await process.wait(), _complaint(await complaints)
         finally:
             self._running = None
-
-    async def _reload(self) -> None:
-        """The daemon looks what is there now; what it then complains of it says itself."""
-        process = await asyncio.create_subprocess_exec(
-            *OURS, "reload", stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
-        )
-        await process.wait()
 
     def _progress(self, line: bytes) -> None:
         try:

@@ -16,8 +16,10 @@ import pytest
 
 from copilotd import wire
 from tests.conftest import processes_of
+from tests.support.hub_server import hub_server
 from tests.support.lsp_driver import LspProcess
-from tests.support.scripted import own_folder_environment
+from tests.support.scripted import ScriptedDaemon, own_folder_environment
+from tests.support.toy_checkpoints import build, write_model
 from tests.support.window import Window
 
 BUTTONS = {"window": {"showMessage": {"messageActionItem": {}}, "workDoneProgress": True}}
@@ -122,6 +124,28 @@ def test_a_window_that_closes_ends_its_fetch(window: Window) -> None:
     while list(processes_of(Path(window.env["COPILOTD_HOME"]))):
         assert time.monotonic() < end, "the pull goes on"
         time.sleep(0.05)
+
+
+def test_what_is_fetched_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a hub of the test's own, into a daemon that runs; and again when the files are there already."""
+    for name in [name for name in os.environ if name.lower().endswith("_proxy") or name.startswith("HF_")]:
+        monkeypatch.delenv(name)
+    name = "Qwen2.5-Coder-0.5B"
+    source = write_model(tmp_path / "source", build())
+    files = {file.name: file.read_bytes() for file in source.iterdir()}
+    with (
+        hub_server(f"Qwen/{name}", files) as hub,
+        ScriptedDaemon(tmp_path / "home") as daemon,
+        LspProcess(daemon.env | {"HF_ENDPOINT": hub.url}) as editor,
+    ):
+        editor.initialize(capabilities=BUTTONS)
+        editor.notified("copilotd/didChangeStatus", lambda told: told["state"] == "ready")
+        for times in (1, 2):
+            editor.call("workspace/executeCommand", {"command": "copilotd.fetch", "arguments": [name]})
+            editor.wait(lambda times=times: len(said(editor)) == times)
+            assert said(editor)[-1].startswith(f"{name} is there")
+            assert len(daemon.records("load")) == 1 + times
+        editor.shutdown()
 
 
 def test_the_first_start_offers_and_the_second_does_not(tmp_path: Path) -> None:
