@@ -19,7 +19,7 @@ from tests.support.wire_client import WireClient
 
 URI = "file:///w/shared.py"
 SLOW = {"script": "x" * 100, "delay_per_token_ms": 300, "plain": True}
-"""a generation that ends only when it is told to"""
+"""a generation that ends only when it is told to, or by the request's own deadline"""
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_the_storm_of_h16(tmp_path: Path) -> None:
 
 def test_a_newer_request_ends_the_older_one_at_once(slow: ScriptedDaemon) -> None:
     with slow.client() as client:
-        begin(client)
+        begin(client, max_latency_ms=0)
         first = client.ask(URI, 1, 1)
         until_started(slow, 1)
         second = client.ask(URI, 1, 2)
@@ -211,7 +211,7 @@ sys.stdin.read()
 def test_a_front_that_goes_takes_its_session_and_its_generation_along(slow: ScriptedDaemon) -> None:
     """H19, the daemon's side."""
     with slow.client() as client:
-        begin(client)
+        begin(client, max_latency_ms=0)
         client.ask(URI, 1, 2)
         until_started(slow, 1)
         assert (status(slow)["clients"], status(slow)["documents"]) == (1, 1)
