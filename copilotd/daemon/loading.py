@@ -140,7 +140,7 @@ class Models:
             return
         if self._trouble is None:
             self._trouble = Notice("warning", f"{error}. copilotd tries again by itself.")
-            log.warning("%s", error)
+            log.warning("%s: %s", place(error.__cause__ or error), error)
             notices = (*self.state.notices, self._trouble)
             self._set(replace(self.state, message=str(error), notices=notices))
         if self.substitute is None and self._settings.daemon.fallback == "embedded":

@@ -22,7 +22,7 @@ from copilotd.context.messages import Progress
 from copilotd.daemon import platform
 from copilotd.daemon.address import Address
 from copilotd.daemon.connection import Connection
-from copilotd.daemon.engine import Engine
+from copilotd.daemon.engine import AWAY, Engine
 from copilotd.daemon.loading import MakeBackend, MakeCompleter, Models, ModelState
 from copilotd.daemon.log import log, place
 from copilotd.daemon.metrics import Counting, Report
@@ -401,8 +401,9 @@ class Daemon:
 
     def _models_changed(self, state: ModelState) -> None:
         self._state = state
-        if state.state == "failed":
+        if state.message and state.state in ("failed", "ready"):  # ready: the backend is away
             self._last_error = state.message
+        if state.state == "failed":
             self._survived()
         if state.state == "ready":
             self._model = self._models.describe().target
@@ -419,7 +420,8 @@ class Daemon:
         """The engine is done with a job, whether or not anybody still waits for it."""
         connection = self._wanting(job)
         if isinstance(outcome, str):
-            self._last_error = self._last_error or f"a request failed ({outcome}); see the log"
+            if outcome != AWAY:  # the state says so, if it lasts
+                self._last_error = self._last_error or f"a request failed ({outcome}); see the log"
             if connection is not None:
                 self._counts.empty(outcome)
                 self._counting.empty(job.ask.language, outcome)

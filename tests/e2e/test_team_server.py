@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -176,6 +177,26 @@ def processes(home: Path) -> list[str]:
             continue
     assert found
     return found
+
+
+def test_a_failure_of_a_moment_is_no_error_of_the_daemons(tmp_path: Path) -> None:
+    """Nobody is told, and `status` and `doctor` say nothing of it afterwards."""
+    with (
+        OpenAIServer("result", plan=["500", "good"]) as server,
+        team(tmp_path / "home", server) as of,
+        of.editor() as editor,
+    ):
+        editor.open(URI, TEXT)
+        assert editor.complete(URI, (2, 4)) == []
+        version = 1
+        end = time.monotonic() + 30
+        while shown(editor.complete(URI, (2, 4))) != "result":
+            assert time.monotonic() < end
+            version += 1
+            editor.change(URI, version, TEXT)
+            time.sleep(0.1)
+        status = json.loads(of.run("status", "--json").stdout)
+        assert (status["requests"]["empty"].get("away", 0) >= 1, status["last_error"]) == (True, "")
 
 
 def test_what_the_user_overtakes_or_cancels_is_hung_up(tmp_path: Path) -> None:
