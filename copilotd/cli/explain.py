@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 from rich.panel import Panel
+from rich.status import Status
 from rich.text import Text
 
 from copilotd import wire
@@ -39,11 +40,18 @@ def run(args: argparse.Namespace) -> int:
     try:
         file, line, column = _place(args.place)
         text = file.read_bytes().decode()
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        print(f"copilotd explain: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    except UnicodeDecodeError:
+        print(f"copilotd explain: {file} is not UTF-8 text", file=sys.stderr)
+        return 2
+    except ValueError as error:
         print(f"copilotd explain: {error}", file=sys.stderr)
         return 2
     try:
-        answer = asyncio.run(_ask(file, text, Buffer(text).offset((line - 1, column - 1))))
+        with Console(stderr=True).status("asking the daemon, or starting it …") as progress:
+            answer = asyncio.run(_ask(file, text, Buffer(text).offset((line - 1, column - 1)), progress))
     except LaunchError as error:
         print(f"copilotd explain: {error}", file=sys.stderr)
         return 1
@@ -58,7 +66,7 @@ def _place(words: str) -> tuple[Path, int, int]:
     return Path(name).resolve(), int(numbers[0]), int(numbers[1])
 
 
-async def _ask(file: Path, text: str, offset: int) -> wire.Answer:
+async def _ask(file: Path, text: str, offset: int, progress: Status) -> wire.Answer:
     here = Path.cwd()
     folder = here if file.is_relative_to(here) else file.parent
     reader, writer = await connect()
@@ -72,6 +80,8 @@ async def _ask(file: Path, text: str, offset: int) -> wire.Answer:
         asked = False
         while True:
             said = wire.from_daemon(await wire.read_frame(reader))
+            if isinstance(said, wire.State):
+                progress.update("loading the models …" if said.state == "loading" else "writing …")
             if isinstance(said, wire.State) and said.state != "loading" and not asked:
                 asked = True
                 request = wire.Complete(id=1, uri=file.as_uri(), version=1, offset=offset, explain=True)

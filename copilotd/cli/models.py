@@ -200,7 +200,7 @@ def _add(path: Path, name: str) -> int:
         added = add(path, name)
     except ImportError as error:
         print(
-            f"copilotd models: the Python package {error.name} is missing: pip install 'copilotd[local]'",
+            f"copilotd models: the Python package {error.name} is missing: pip install '/path/to/copilotd[local]'",
             file=sys.stderr,
         )
         return 1

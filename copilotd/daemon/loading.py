@@ -259,7 +259,7 @@ def _reason(error: Exception) -> str:
             "or free memory, then run `copilotd reload`"
         )
     if isinstance(error, ModuleNotFoundError):
-        return f"{error.name} is not installed. Run `pip install 'copilotd[local]'`, then `copilotd reload`"
+        return f"{error.name} is not installed. Run `pip install '/path/to/copilotd[local]'`, then `copilotd reload`"
     words = str(error).strip().partition("\n")[0][:300]
     return (
         f"loading the model failed ({type(error).__name__}: {words}). "

@@ -78,6 +78,11 @@ def _check(folder: Path) -> tuple[Configuration, FimTokens | None]:
         )
     if not folder.is_dir():
         raise ModelError(f"{folder} is no folder: name the one with config.json and model.safetensors")
+    if not (folder / "config.json").exists():
+        raise ModelError(
+            f"{folder} holds no config.json: name the folder with the model's config.json, tokenizer.json and "
+            "safetensors files"
+        )
     configuration = read_configuration(folder)
     checkpoint = Checkpoint(folder)
     vocabulary = TokenizerVocabulary.from_folder(folder)

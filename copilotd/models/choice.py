@@ -135,7 +135,7 @@ def _obstacle(
     entry: Entry, fits: bool, needed: int, machine: Machine, tokens_per_s: float, measured: bool
 ) -> str:
     if not machine.local:
-        return "torch is not installed: pip install 'copilotd[local]'"
+        return "torch is not installed: pip install '/path/to/copilotd[local]'"
     if not entry.permissive:
         return f"its licence ({entry.licence}) does not allow all work: name it in the settings to use it"
     if not entry.hub:

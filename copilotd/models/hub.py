@@ -241,7 +241,7 @@ def _library() -> Iterator[_Hub]:
     except ImportError as error:
         raise PullError(
             f"the Python package {error.name} is missing; install copilotd with its local backend: "
-            "pip install 'copilotd[local]'"
+            "pip install '/path/to/copilotd[local]'"
         ) from error
     constants.HF_HUB_DISABLE_TELEMETRY = True  # it would ask which programs to tell about
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK

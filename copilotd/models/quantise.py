@@ -85,7 +85,7 @@ def layer_product(weight: Weight, quantisation: Quantisation, device: torch.devi
 
 def _require_bitsandbytes() -> None:
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise ModelError('quantisation "nf4" needs bitsandbytes: pip install "copilotd[local]"')
+        raise ModelError("quantisation \"nf4\" needs bitsandbytes: pip install '/path/to/copilotd[local]'")
 
 
 def _require_fused_nf4() -> None:

@@ -167,7 +167,7 @@ def _convert(weights: Path, made: Path, source: Source, progress: Progress) -> N
     except ImportError as error:
         raise PullError(
             f"the Python package {error.name} is missing; install copilotd with its local backend: "
-            "pip install 'copilotd[local]'"
+            "pip install '/path/to/copilotd[local]'"
         ) from error
     try:
         tokenizer = gguf.convert(weights, made, lambda done, total: progress("converting", done, total))

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-EXTRA = "report"
 SIZE_INCHES = (7.2, 3.2)
 BARS_INCH = 0.42
 """height of one bar with its gap"""
@@ -212,7 +211,8 @@ def _figure() -> Figure:
             from matplotlib.figure import Figure
     except ImportError:
         raise PageError(
-            f"plots are drawn by matplotlib, which is not installed: pip install 'copilotd[{EXTRA}]'"
+            "plots are drawn by matplotlib, which is not installed: python3 -m pip install matplotlib, "
+            "into copilotd's environment"
         ) from None
     matplotlib.rcdefaults()
     return Figure(layout="constrained")

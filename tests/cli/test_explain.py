@@ -41,6 +41,13 @@ def test_what_is_wrong_is_said(tmp_path: Path, place: str) -> None:
     shown = explain({}, place, tmp_path)
     assert shown.returncode == 2
     assert shown.stderr.startswith("copilotd explain: ")
+    assert "Errno" not in shown.stderr
+
+
+def test_what_is_no_text_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_bytes(b"\xff\xfe")
+    shown = explain({}, "a.py:1:1", tmp_path)
+    assert (shown.returncode, "not UTF-8" in shown.stderr) == (2, True)
 
 
 def test_places() -> None:

@@ -62,4 +62,4 @@ def test_without_torch_it_still_lists(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     assert main(["models"]) == 0
-    assert "pip install 'copilotd[local]'" in capsys.readouterr().out
+    assert "pip install '/path/to/copilotd[local]'" in capsys.readouterr().out

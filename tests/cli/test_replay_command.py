@@ -139,7 +139,7 @@ def test_a_report_with_plots_needs_matplotlib_and_says_so_first(
         [sys.executable, "-P", "-c", code], env=daemon.env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "copilotd[report]" in done.stderr
+    assert "pip install matplotlib" in done.stderr
     assert done.stdout == ""
 
 

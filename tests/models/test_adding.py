@@ -89,7 +89,7 @@ def to_gguf(folder: Path) -> None:
     [
         (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), r"is a pickle"),
         (lambda folder: (folder / "model.safetensors").unlink(), r"no model\.safetensors"),
-        (lambda folder: (folder / "config.json").unlink(), r"config\.json is missing"),
+        (lambda folder: (folder / "config.json").unlink(), r"holds no config\.json"),
         (lambda folder: (folder / "tokenizer.json").unlink(), r"tokenizer\.json is missing"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"<html>" * 9), r"damaged or cut short"),
         (lambda folder: change(folder, num_hidden_layers=9), r"hold no model\.layers\.8"),

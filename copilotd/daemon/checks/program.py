@@ -35,7 +35,7 @@ def check_libraries(*, local: bool) -> Iterator[Finding]:
         yield failed(
             "libraries",
             f"{', '.join(missing)} not installed",
-            "python3 -m pip install 'copilotd[local]' into the same environment, then `copilotd reload`",
+            "python3 -m pip install '/path/to/copilotd[local]' into the same environment, then `copilotd reload`",
         )
         return
     yield ok("libraries", _listed(there))
