@@ -10,21 +10,24 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import msgspec
 import platformdirs
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 KEPT = 5
 """loads that are remembered; their median counts, so that a busy neighbour does no harm once"""
 UNCACHED = 200_000_000
 FILE = "speeds.json"
 
+Duration: TypeAlias = Annotated[float, Meta(gt=0)]
+
 
 class Measured(Struct, frozen=True, kw_only=True):
     """What one load found."""
 
-    step_ms: tuple[tuple[int, float], ...]
+    step_ms: Annotated[tuple[tuple[int, Duration], ...], Meta(min_length=1)]
     """(rows, milliseconds) of a target step, ascending"""
     read_bytes: int
     """of weights, by a step"""

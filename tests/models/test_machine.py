@@ -105,7 +105,11 @@ def test_a_drafts_cost_is_remembered_when_it_is_left_out() -> None:
     assert speeds.read().draft_cost("m", "nf4", "cpu", "other") == 0.0
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"loads": 7}'])
+STEPLESS = '{"loads": {"m nf4 cpu ": [{"step_ms": [], "read_bytes": 1}]}}'
+TIMELESS = '{"loads": {"m nf4 cpu ": [{"step_ms": [[1, 0.0]], "read_bytes": 1}]}}'
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"loads": 7}', STEPLESS, TIMELESS])
 def test_a_damaged_file_is_an_empty_one(content: str) -> None:
     speeds.path().parent.mkdir(parents=True)
     speeds.path().write_text(content)
