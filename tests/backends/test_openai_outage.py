@@ -92,6 +92,12 @@ def test_what_will_not_go_away_is_said_at_once() -> None:
     assert "COPILOTD_API_KEY" in str(error)
 
 
+def test_a_long_wait_that_is_asked_for_is_said_at_once() -> None:
+    """Else nobody would hear of it for minutes, and no fallback would write."""
+    assert isinstance(outage(Clock()).failed(of_status(429, {"retry-after": "20"})), Unavailable)
+    assert not isinstance(outage(Clock()).failed(of_status(429, {"retry-after": "300"})), Unavailable)
+
+
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [

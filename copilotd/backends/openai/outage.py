@@ -55,7 +55,7 @@ class Outage:
             wait_s = LONGEST_WAIT_S
         self._until = now + self._spread(1.0, 1.25) * max(wait_s, failure.wait_s)
         long = self._failures >= PATIENCE and now - self._since >= PATIENCE_S
-        if not self._said and (failure.lasting or long):
+        if not self._said and (failure.lasting or long or failure.wait_s > LONGEST_WAIT_S):
             self._said = f"copilotd's server {self._server} {failure}"
         return self._error(self._said)
 
