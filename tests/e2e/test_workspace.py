@@ -59,7 +59,9 @@ def test_drafts_come_from_other_files_and_never_from_secret_ones(tmp_path: Path)
             end = time.monotonic() + 60
             for number in itertools.count(1):  # the first may come before the index has reached the engine
                 assert time.monotonic() < end, "nothing was drafted from another file"
-                editor.change(new, number, f"def refund{number}(counterparty, remainder, today):\n    {half}\n")
+                editor.change(
+                    new, number, f"def refund{number}(counterparty, remainder, today):\n    {half}\n"
+                )
                 editor.complete(new, (1, 4 + len(half)))
                 time.sleep(0.3)  # the engine may be at it still when a busy machine's deadline has answered
                 if status(env)["drafted"].get("workspace", 0) > 0:
