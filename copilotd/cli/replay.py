@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         if args.html:
             available()
     except (TraceError, PageError, ValueError) as error:
-        console.print(f"copilotd replay: {error}", markup=False)
+        console.print(f"copilotd replay: {error}", markup=False, soft_wrap=True)
         return 2
     seen: list[Observations] = []
     try:
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
                     asyncio.run(_play(trace, args.speed, args.editor, partial(progress.advance, bar)))
                 )
     except LaunchError as error:
-        console.print(f"copilotd replay: {error}", markup=False)
+        console.print(f"copilotd replay: {error}", markup=False, soft_wrap=True)
         return 1
     for message in dict.fromkeys(message for one in seen for message in one.messages):
         console.print(message, markup=False)
