@@ -106,6 +106,11 @@ def _show(answer: wire.Answer) -> None:
     for reason in explanation.reasons:
         time = f"{reason.ms:8.1f} ms" if reason.ms else " " * 11
         console.print(f"{time}  {reason.stage}: {reason.text}", markup=False)
+    for draft in explanation.drafts:
+        words = Text(f"{'':11}  {draft.source}: ")
+        words.append(repr(draft.accepted)[1:-1] if draft.accepted else "", style="bold green")
+        words.append(repr(draft.rejected)[1:-1] if draft.rejected else "", style="dim strike")
+        console.print(words)
     counters = explanation.counters
     console.print(
         f"{counters.prefill_tokens} tokens prefilled, {counters.reused_tokens} reused, "

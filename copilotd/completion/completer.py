@@ -13,7 +13,7 @@ from copilotd.backends.base import Backend
 from copilotd.completion.anchor import Layout
 from copilotd.completion.ask import Ask, Completion, Suggestion
 from copilotd.completion.detokenise import bytes_of, text_of
-from copilotd.completion.explanation import Explanation
+from copilotd.completion.explanation import Explanation, draft_of
 from copilotd.completion.healing import Healing, TokenIndex
 from copilotd.completion.places import Places
 from copilotd.completion.postprocess import Context, Result, apply, enough
@@ -298,6 +298,7 @@ class Completer:
             explanation.add("stop", "what would follow is not wanted here")
         writing.finished = writing.finished or generation.finish in ("stop", "length")
         explanation.counters = generation.counters
+        explanation.drafts += [draft_of(self._vocabulary, proposed) for proposed in generation.proposed]
         spent = (time.perf_counter() - started) * 1e3
         explanation.add("generate", f"{len(generation.ids)} tokens, then {generation.finish}", spent)
         return writing.finished

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct, field
 
-from copilotd.engine.generation import Counters
+from copilotd.completion.detokenise import bytes_of
+from copilotd.engine.generation import Counters, Proposed
+from copilotd.models.vocabulary import Vocabulary
 
 
 class Reason(Struct, frozen=True):
@@ -22,10 +26,29 @@ class Part(Struct, frozen=True):
     text: str
 
 
+class Draft(Struct, frozen=True):
+    """What drafters put before the model in one round."""
+
+    source: str
+    """echo, lookup, workspace, draft; several joined by +"""
+    accepted: str
+    """how much of it the model wrote too"""
+    rejected: str
+
+
 class Explanation(Struct):
     reasons: list[Reason] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
+    drafts: list[Draft] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
 
     def add(self, stage: str, text: str, ms: float = 0.0) -> None:
         self.reasons.append(Reason(stage, text, ms))
+
+
+def draft_of(vocabulary: Vocabulary, proposed: Proposed) -> Draft:
+    def text(ids: Sequence[int]) -> str:
+        return bytes_of(vocabulary, ids).decode(errors="replace")
+
+    ids, accepted = proposed.ids, proposed.accepted
+    return Draft("+".join(dict.fromkeys(proposed.source)), text(ids[:accepted]), text(ids[accepted:]))

@@ -131,6 +131,15 @@ Finish: TypeAlias = Literal["stop", "length", "cancelled", "halted"]
 """stop: a stop id; length: max_new_tokens or no room in the context; halted: emit said so."""
 
 
+class Proposed(Struct, frozen=True):
+    """What was put before the target in one round, and how much of it the target would have written too."""
+
+    ids: Sequence[int]
+    source: Sequence[str]
+    """of each id"""
+    accepted: int
+
+
 class Generation(Struct):
     ids: list[int]
     """what was emitted: no stop id among them"""
@@ -138,3 +147,4 @@ class Generation(Struct):
     """natural log of the target's (constrained, unscaled by temperature) probability of each id"""
     finish: Finish
     counters: Counters
+    proposed: list[Proposed] = field(default_factory=list)

@@ -7,7 +7,15 @@ import time
 from copilotd.engine.acceptance import verify
 from copilotd.engine.constraint import Walk
 from copilotd.engine.drafters.base import Drafter, Proposal
-from copilotd.engine.generation import Cancelled, Counters, Emit, Finish, Generation, GenerationRequest
+from copilotd.engine.generation import (
+    Cancelled,
+    Counters,
+    Emit,
+    Finish,
+    Generation,
+    GenerationRequest,
+    Proposed,
+)
 from copilotd.engine.prefix import feed, reuse
 from copilotd.engine.runner import Cache, Runner
 from copilotd.engine.sampling import Randomness, log_probability, masked
@@ -71,6 +79,8 @@ def speculate(
         walk.advance(fresh)
         drafter.learn(verdict.accepted, fresh, len(pending) + len(proposal.ids), step_ms)
         count(run.counters, proposal, verdict.accepted)
+        if proposal.ids:
+            run.proposed.append(Proposed(proposal.ids, proposal.source, verdict.accepted))
         now = time.perf_counter()
         if run.counters.target_steps == 1:
             run.counters.prefill_tokens += len(pending)

@@ -103,6 +103,20 @@ def test_the_model_is_as_sure_with_speculation_on_as_off(
     assert "postprocess.sure" in stages
 
 
+def test_what_drafters_proposed_is_explained(qwen_like: TokenizerVocabulary, sources: list[str]) -> None:
+    completer = Completer(EngineBackend(qwen_like), DaemonSettings(speculation="on"))
+    shown = 0
+    for source in sources:
+        explanation = completer.complete(
+            at(source, len(source) // 2, settings=SHORT), never, None
+        ).explanation
+        assert {source for draft in explanation.drafts for source in draft.source.split("+")} == {
+            source for source, number in explanation.counters.drafted.items() if number
+        }
+        shown += any(draft.accepted for draft in explanation.drafts)
+    assert shown
+
+
 def test_a_keystroke_costs_what_it_types(vocabulary: TokenizerVocabulary, sources: list[str]) -> None:
     place = sources[0].index("\n", len(sources[0]) // 2) + 1
     typist = Typist(sources[0][:place] + "‸" + sources[0][place:])

@@ -36,7 +36,6 @@ class Box(Rectangle):
 """
 BODY = "(a, b):\n    return a + b"
 OTHER = "(*numbers):\n    return sum(numbers)"
-OTHER = "(*numbers):\n    return sum(numbers)"
 
 
 def stop(env: dict[str, str]) -> None:
@@ -89,24 +88,6 @@ def test_along_against_word_line_escape_and_undo(vscode: Start, daemon: Daemon, 
     # against
     editor.type("# x")
     editor.until(lambda: model.starts() > starts, "not asked anew")
-
-
-def test_keys_go_through_the_others(vscode: Start, daemon: Daemon, folder: Path) -> None:
-    model = daemon(script=BODY, samples=[BODY, OTHER])
-    (folder / "a.py").touch()
-    editor = vscode()
-    editor.open("a.py")
-    editor.type("def add")
-    assert editor.ghost(BODY)
-    editor.press("Alt+BracketRight")
-    assert editor.ghost(OTHER)
-    editor.press("Alt+BracketLeft")
-    assert editor.ghost(BODY)
-    editor.press("Alt+BracketRight")
-    assert editor.ghost(OTHER)
-    editor.press("Tab")
-    editor.saved("a.py", f"def add{OTHER}".encode())
-    editor.until(lambda: requests(model)["accepted"] == 1, "not reported")
 
 
 def test_a_wish_brings_others_and_keys_go_through_them(vscode: Start, daemon: Daemon, folder: Path) -> None:

@@ -5,6 +5,7 @@ export interface Answer {
   readonly reason: string
   readonly explanation: {
     readonly reasons: readonly { readonly stage: string; readonly text: string; readonly ms: number }[]
+    readonly drafts: readonly { readonly source: string; readonly accepted: string; readonly rejected: string }[]
     readonly parts: readonly { readonly name: string; readonly tokens: number; readonly text: string }[]
   } | null
 }
@@ -15,6 +16,10 @@ export function markdown({ items, reason, explanation }: Answer): string {
   if (explanation !== null) {
     blocks.push('# Steps')
     blocks.push(explanation.reasons.map((step) => `- ${step.stage}: ${step.text} (${step.ms.toFixed(1)} ms)`).join('\n'))
+    if (explanation.drafts.length > 0) {
+      blocks.push('# Drafts, what was written of them and what was not')
+      for (const draft of explanation.drafts) blocks.push(`- ${draft.source}`, fenced(draft.accepted), fenced(draft.rejected))
+    }
     blocks.push('# Prompt')
     for (const part of explanation.parts) blocks.push(`## ${part.name}, ${String(part.tokens)} tokens`, fenced(part.text))
   }

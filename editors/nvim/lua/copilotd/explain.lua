@@ -26,6 +26,12 @@ function M.lines(answer)
   for _, reason in ipairs(explanation.reasons) do
     add(lines, ('- %s: %s (%.1f ms)'):format(reason.stage, reason.text, reason.ms))
   end
+  if #explanation.drafts > 0 then
+    add(lines, '\n# Drafts, what was written of them and what was not')
+  end
+  for _, draft in ipairs(explanation.drafts) do
+    add(lines, ('- %s\n```\n%s\n```\n```\n%s\n```'):format(draft.source, draft.accepted, draft.rejected))
+  end
   add(lines, '\n# Prompt')
   for _, part in ipairs(explanation.parts) do
     add(lines, ('## %s, %d tokens\n```\n%s\n```'):format(part.name, part.tokens, part.text))
