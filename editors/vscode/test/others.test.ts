@@ -33,11 +33,13 @@ test('an explanation cannot break out of its fence', () => {
     reason: '',
     explanation: {
       reasons: [{ stage: 'stop', text: 'end of line', ms: 0.5 }],
+      drafts: [{ source: 'lookup', accepted: 'amount', rejected: '```' }],
       parts: [{ name: 'prefix', tokens: 7, text: '````' }],
     },
   })
   assert.match(text, /````\na\n```\n# b\n````/)
   assert.match(text, /- stop: end of line \(0\.5 ms\)/)
+  assert.match(text, /- lookup\n\n```\namount\n```\n\n````\n```\n````/)
   assert.match(text, /## prefix, 7 tokens/)
   assert.match(text, /`````\n````\n`````/)
   assert.match(markdown({ items: [], reason: 'off', explanation: null }), /No completion: off/)
