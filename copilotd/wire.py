@@ -84,10 +84,6 @@ class Close(Struct, tag="close", frozen=True):
     uri: str
 
 
-class Saved(Struct, tag="saved", frozen=True):
-    uri: str
-
-
 class Selected(Struct, frozen=True):
     """LSP `selectedCompletionInfo`: the entry of the popup that is highlighted."""
 
@@ -140,7 +136,6 @@ FromFront: TypeAlias = (
     | Open
     | Change
     | Close
-    | Saved
     | Complete
     | Cancel
     | Accepted

@@ -222,8 +222,6 @@ class Daemon:
                 self._accepted(connection, message)
             case wire.AskOffer():
                 connection.send(offer_message(self._state.offers))
-            case wire.Saved():
-                pass  # of use to the workspace's index only
             case wire.Hello():
                 raise wire.FrameError("a second Hello")
 

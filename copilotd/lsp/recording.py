@@ -71,7 +71,6 @@ class RecordedSession(Session):
     def saved(self, uri: str) -> None:
         if recorded := self._texts.get(same_spelling(uri)):
             self._witness.save(recorded[0].name)
-        super().saved(uri)
 
     def complete(
         self,

@@ -95,8 +95,7 @@ class Session:
             self._send(wire.Close(document.uri))
 
     def saved(self, uri: str) -> None:
-        if document := self.document(uri):
-            self._send(wire.Saved(document.uri))
+        """The index sees the disk itself: only a recorder wants to know."""
 
     # ---- settings ----------------------------------------------------------------------------------------
 

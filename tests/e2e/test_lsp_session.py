@@ -175,13 +175,6 @@ def test_pause_is_this_windows_and_survives_a_restart(window: Window) -> None:
     assert editor.complete(URI, (0, 1))
 
 
-def test_saving(window: Window) -> None:
-    editor = window.editor()
-    editor.open(URI, "a")
-    editor.notify("textDocument/didSave", {"textDocument": {"uri": URI}})
-    assert window.daemon.wait(lambda: window.daemon.of(wire.Saved)) == [wire.Saved(URI)]
-
-
 def test_loading_is_shown_as_progress_and_status(window: Window) -> None:
     editor = window.editor(initialize={"capabilities": {"window": {"workDoneProgress": True}}})
     window.daemon.push(wire.State("loading", "tiny, 3 of 9 MB", 1 / 3, "tiny", "cpu"))

@@ -98,7 +98,7 @@ def test_a_message_over_the_limit_starts_the_connection_afresh() -> None:
         link = Link(lambda: asyncio.open_connection("127.0.0.1", port), Listener())
         link.start()
         await until(lambda: greeted == 1)
-        link.send(wire.Saved("x" * (wire.MAX_FRAME + 1)))
+        link.send(wire.Close("x" * (wire.MAX_FRAME + 1)))
         await until(lambda: greeted == 2)
         await link.close()
         server.close()
