@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
+from rich.console import Console
 
 if TYPE_CHECKING:  # with torch behind them
     from copilotd.backends.local import LocalBackend
@@ -83,11 +84,13 @@ def run(args: argparse.Namespace) -> int:
         loaded = load()
         if loaded.problems:
             raise SettingsError("; ".join(loaded.problems))
-        backend = LocalBackend.load(loaded.settings, lambda what, done, total: None)
-        try:
-            report = decode(backend, args.files or standard_library(), args.prompts, args.tokens)
-        finally:
-            backend.close()
+        with Console(stderr=True).status("loading the models …") as progress:
+            backend = LocalBackend.load(loaded.settings, lambda what, done, total: None)
+            progress.update(f"{args.prompts} prompts, plain and speculating …")
+            try:
+                report = decode(backend, args.files or standard_library(), args.prompts, args.tokens)
+            finally:
+                backend.close()
     except (BackendError, SettingsError, OSError, ValueError) as error:
         print(f"copilotd bench: {error}", file=sys.stderr)
         return 1
