@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import platformdirs
@@ -216,9 +216,10 @@ def _usable(
 
 def _unknown(name: str, source: str) -> str:
     """Says so of a name that is no setting, with the one that was probably meant."""
-    sections = {section: f"[{section}]" for section in Settings.__struct_fields__}
-    meant = sections | {key.partition(".")[2]: key for key in KEYS} | {key: key for key in KEYS}
-    likely = get_close_matches(name, meant, 1)
+    section, _, own = name.rpartition(".")
+    meant = {} if section else {section: f"[{section}]" for section in Settings.__struct_fields__}
+    meant |= {key.partition(".")[2]: key for key in KEYS}
+    likely = get_close_matches(own, meant, 1)
     advice = f"; do you mean {meant[likely[0]]}?" if likely else ""
     return f"{source}: no such setting: {name}{advice}"
 
@@ -245,4 +246,14 @@ def _convert(value: object, kind: type[T], source: str) -> T:
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"{source}: {error}") from None
+        raise SettingsError(f"{source}: {error}{_choices(str(error))}") from None
+
+
+def _choices(error: str) -> str:
+    """The words that a key takes, where it was given another one."""
+    name = error.rpartition(".")[2].rstrip("`")
+    for kind in (DaemonSettings, SessionSettings):
+        hint = get_type_hints(kind).get(name)
+        if get_origin(hint) is Literal:
+            return f" (one of {', '.join(get_args(hint))})"
+    return ""

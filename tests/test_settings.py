@@ -68,7 +68,8 @@ def test_an_editors_value_of_the_wrong_type_is_named(files: tuple[Path, Path]) -
     ("text", "named"),
     [
         ("[daemon]\nthreads = -1\n", "daemon.threads"),
-        ('[daemon]\nquantisation = "nf5"\n', "daemon.quantisation"),
+        ('[daemon]\nquantisation = "nf5"\n', "daemon.quantisation` (one of auto, nf4, int8, bf16, fp32)"),
+        ("[daemon]\nfoo = 1\n", "no such setting: daemon.foo"),
         ("[daemon]\nmodell = 1\n", "daemon.modell; do you mean daemon.model?"),
         ("[session]\nmultilin = 1\n", "session.multilin; do you mean session.multiline?"),
         ('[session]\nmodel = "a"\n', "session.model; do you mean daemon.model?"),
@@ -92,6 +93,7 @@ def test_a_mistake_names_the_file_and_the_key_and_costs_no_other(
     [problem] = load(system, user, {}).problems
     assert str(user) in problem
     assert named in problem
+    assert "?" in named or "do you mean" not in problem
     assert load(system, user, {}).settings == Loaded().settings
     if "[daemon]\n" in text:
         user.write_text(text + 'draft = "none"\n')

@@ -53,8 +53,13 @@ def find(wanted: str) -> Place:
             return Place(path, path.resolve().name)
     found = on_disk(entry) if entry is not None else hub_folder(wanted)
     if found is None:
-        name = entry.name if entry is not None else wanted
-        raise ModelError(f"model {name!r} is not on this machine: `copilotd pull` lists what can be fetched")
+        if entry is not None:
+            raise ModelError(
+                f"model {entry.name!r} is not on this machine: `copilotd pull {entry.name}` fetches it"
+            )
+        raise ModelError(
+            f"model {wanted!r} is not on this machine: `copilotd pull` lists what can be fetched"
+        )
     return Place(found, entry.name if entry is not None else wanted.rsplit("/", 1)[-1], entry)
 
 

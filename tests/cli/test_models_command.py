@@ -54,7 +54,10 @@ def test_a_model_that_is_named_but_not_there(
 ) -> None:
     monkeypatch.setenv("COPILOTD_MODEL", "Qwen2.5-Coder-32B")
     assert main(["models"]) == 0
-    assert "'Qwen2.5-Coder-32B' is not on this machine" in capsys.readouterr().out
+    assert (
+        "'Qwen2.5-Coder-32B' is not on this machine: `copilotd pull Qwen2.5-Coder-32B`"
+        in capsys.readouterr().out
+    )
 
 
 def test_without_torch_it_still_lists(
