@@ -6,7 +6,7 @@ vim.g.loaded_copilotd = true
 vim.api.nvim_create_user_command('Copilotd', function(arguments)
   require('copilotd.command').run(arguments)
 end, {
-  nargs = '+',
+  nargs = '*', -- without a word it says which there are
   desc = 'copilotd: status, pause, resume, restart, log, explain or fetch',
   complete = function(begun)
     return require('copilotd.command').complete(begun)
