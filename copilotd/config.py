@@ -11,6 +11,8 @@ from the editor, per folder. A system file may lock keys of both kinds:
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -50,12 +52,15 @@ class DaemonSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     draft: str = "auto"
     """Draft model: `auto`, `none`, a name from the catalogue, a hub id, or a local folder."""
     quantisation: Literal["auto", "nf4", "int8", "bf16", "fp32"] = "auto"
+    """How weights are kept in memory; `auto` takes what is fast here and keeps the quality."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto`: a GPU where torch finds one."""
     threads: Annotated[int, Meta(ge=0, le=256)] = 0
     """torch threads; 0 decides by measurement."""
     speculation: Literal["auto", "on", "off"] = "auto"
     """`auto` asks a drafter while its measured gain exceeds its cost; `on` always drafts."""
     max_draft_tokens: Annotated[int, Meta(ge=1, le=64)] = 8
+    """Tokens that are drafted and checked in one step, at most."""
     context_tokens: Annotated[int, Meta(ge=64)] = 2048
     """Prompt tokens and new tokens together, at most; the model's own limit also holds."""
     cold_tokens: Annotated[int, Meta(ge=0)] = 0
@@ -68,7 +73,9 @@ class DaemonSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     top_k: Annotated[int, Meta(ge=0)] = 0
     """0 keeps every token."""
     top_p: Unit = 1.0
+    """1 keeps every token."""
     seed: int = 0
+    """Of the draws, where the temperature is above 0."""
     index: bool = True
     """Read the workspace's files, to copy from them; ignored and secret ones never."""
     secrets_allowed: tuple[str, ...] = ()
@@ -80,6 +87,7 @@ class DaemonSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     offline: bool = False
     """`copilotd pull` makes no request either; everything else never makes one."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Of the daemon's log, which never holds text of yours."""
 
 
 class SessionSettings(Struct, frozen=True, kw_only=True):
@@ -112,6 +120,19 @@ KEYS = frozenset(
     for name in kind.__struct_fields__
 )
 """every setting, `daemon.model`"""
+
+
+def meanings(kind: type[Struct]) -> dict[str, str]:
+    """The words below each field."""
+    (body,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(body, ast.ClassDef)
+    return {
+        field.target.id: " ".join(ast.literal_eval(below.value).split())
+        for field, below in zip(body.body, body.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+    }
 
 
 class SettingsError(Exception):

@@ -137,3 +137,4 @@ def test_every_key_is_shown_with_its_source(files: tuple[Path, Path]) -> None:
     assert (lines["daemon.threads"].value, lines["daemon.threads"].source) == (2, str(user))
     assert lines["daemon.model"].source == "default"
     assert lines["daemon.seed"].locked
+    assert all(line.meaning.endswith(".") for line in lines.values())

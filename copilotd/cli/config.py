@@ -1,4 +1,4 @@
-"""copilotd config: every setting, its value, and where that comes from."""
+"""copilotd config: every setting, what it means, its value, and where that comes from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ import sys
 import msgspec
 from msgspec import Struct
 
-from copilotd.config import Loaded, SettingsError, load, system_file, user_file
+from copilotd.config import (
+    DaemonSettings,
+    Loaded,
+    SessionSettings,
+    SettingsError,
+    load,
+    meanings,
+    system_file,
+    user_file,
+)
 
 HELP = "show every setting, its value and its source"
 MORE = """\
@@ -28,6 +37,7 @@ lie over session keys. After a change of daemon keys: `copilotd reload`.
 class Line(Struct, frozen=True):
     key: str
     value: object
+    meaning: str
     source: str
     locked: bool
 
@@ -51,14 +61,15 @@ def run(args: argparse.Namespace) -> int:
     print(f"# system: {system_file()}\n# user:   {user_file()}")
     for line in lines:
         value = msgspec.json.encode(line.value).decode()
+        print(f"\n# {line.meaning}")
         print(f"{line.key} = {value}    # {line.source}{', locked' if line.locked else ''}")
     return 1 if loaded.problems else 0
 
 
 def settings_lines(loaded: Loaded) -> list[Line]:
     return [
-        Line(key, value, loaded.sources.get(key, "default"), key in loaded.locked)
-        for section in ("daemon", "session")
+        Line(key, value, words[name], loaded.sources.get(key, "default"), key in loaded.locked)
+        for section, words in (("daemon", meanings(DaemonSettings)), ("session", meanings(SessionSettings)))
         for name, value in msgspec.structs.asdict(getattr(loaded.settings, section)).items()
         for key in (f"{section}.{name}",)
     ]
