@@ -43,7 +43,7 @@ _BARE = [
 ]
 _MARKER = re.compile(rf"<\|[A-Za-z][A-Za-z0-9_▁]*\|>|<｜[^｜\n]{{1,40}}｜>|<(?:{'|'.join(_BARE)})>")
 _WHOLE = tuple(f"<|{name}|>" for name in _NAMES) + tuple(f"<{name}>" for name in _BARE)
-_HALF = re.compile("[\ud800-\udfff\ufffd\x00-\x08\x0b\x0e-\x1f\x7f]")
+_HALF = re.compile("[\ud800-\udfff\ufffd\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 _BOM = "\ufeff"
 _JOINER = "\u200d"
 

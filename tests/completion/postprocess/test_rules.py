@@ -37,6 +37,8 @@ def test_a_text_that_is_fine_is_left_alone(rule: str, text: str) -> None:
     [
         ("characters", "‸", "a\r\nb\rc", "a\nb\nc"),
         ("characters", "‸", "ab\ud83d", "ab"),
+        ("characters", "‸", "urn \x9d", "urn "),
+        ("characters", "‸", "a\u2028b", "a"),
         ("markers", "‸", "<|fim_middle|><|fim_middle|>a<|file_sep|>b", "a"),
         ("markers", "‸", "a <|fi", "a "),
         ("markers", "‸", "a <| b", "a <| b"),
