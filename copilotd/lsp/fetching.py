@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from copilotd.lsp.server import Front
 
 OURS = [sys.executable, "-P", "-m", "copilotd"]
-NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
 """of a model in the catalogue; neither an option nor a path"""
 
 INTERRUPTED = 130

@@ -125,7 +125,11 @@ class FrontProtocol(LanguageServerProtocol):
 
     def _cancel(self, number: MsgId) -> None:
         if future := self._request_futures.get(number):
-            future.cancel()
+            if isinstance(future, asyncio.Future):
+                # a task that has not begun yet would end without its handler knowing
+                future.get_loop().call_soon(future.cancel)
+            else:
+                future.cancel()
 
     def cancel_requests(self) -> None:
         """End every request in flight, the editor's and ours."""

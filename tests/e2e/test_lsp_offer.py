@@ -56,7 +56,7 @@ def test_the_choices_are_buttons_and_nothing_happens_without_one(window: Window)
         asked = editor.wait(lambda number=number: editor.notifications(ASKED)[number - 1 : number])[0]
         assert asked["message"] == OFFER.text
         assert [action["title"] for action in asked["actions"]] == ["Fetch starter (93 MB)", "Keep"]
-    for name in ("--force", "../x", "/etc", "a/b", "", "a b"):
+    for name in ("--force", "../x", "/etc", "a/b", "", "a b", "x" * 200):
         editor.call("workspace/executeCommand", {"command": "copilotd.fetch", "arguments": [name]})
     assert set(said(editor)) == {"copilotd: no model has such a name"}
     assert [told for told in editor.notifications("$/progress") if "fetch" in told["token"]] == []

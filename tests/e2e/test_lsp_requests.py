@@ -65,6 +65,17 @@ def test_a_cancel_reaches_the_daemon(window: Window, editor: LspProcess) -> None
     assert window.daemon.wait(lambda: window.daemon.of(wire.Cancel)) == [wire.Cancel(asked.request.id)]
 
 
+def test_a_cancel_that_comes_with_its_request_reaches_the_daemon_too(
+    window: Window, editor: LspProcess
+) -> None:
+    window.daemon.answer = silent
+    editor.send(asking(77), cancelling(77))
+    assert editor.response(77)["error"]["code"] == -32800
+    asked = window.daemon.wait(lambda: window.daemon.asked)[0]
+    assert window.daemon.wait(lambda: window.daemon.of(wire.Cancel)) == [wire.Cancel(asked.request.id)]
+    assert b"never awaited" not in editor.stderr
+
+
 def test_a_newer_request_overtakes_the_older(window: Window, editor: LspProcess) -> None:
     window.daemon.answer = silent
     first = editor.ask(URI, (0, 1))
