@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import PurePosixPath
 from typing import NamedTuple, Protocol
 
@@ -48,11 +49,14 @@ class RecordedSession(Session):
         self._witness = witness
         self._texts: dict[str, tuple[Spot, Text]] = {}
         """by the one spelling of their URI: of recorded documents, a copy that follows edit by edit"""
+        self._names: dict[str, str] = {}
+        """whose a name is, for the whole session: the same spelling"""
 
     def open(self, uri: str, language: str, version: int, text: str) -> None:
         self._closed(uri)
         super().open(uri, language, version, text)
         if spot := self._spot(uri):
+            spot = spot._replace(name=self._own_name(spot.name, same_spelling(uri)))
             self._texts[same_spelling(uri)] = spot, Text(text, self.encoding)
             self._witness.open(spot, without_lone_surrogates(text))
 
@@ -92,6 +96,11 @@ class RecordedSession(Session):
     def _closed(self, uri: str) -> None:
         if recorded := self._texts.pop(same_spelling(uri), None):
             self._witness.close(recorded[0].name)
+
+    def _own_name(self, name: str, uri: str) -> str:
+        """Two files of one name, of different folders, are two files in a trace too."""
+        names = chain([name], (f"{number}/{name}" for number in count(2)))
+        return next(own for own in names if self._names.setdefault(own, uri) == uri)
 
     def _spot(self, uri: str) -> Spot | None:
         """None for what is no file of this machine, or outside the window's folders."""

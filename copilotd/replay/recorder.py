@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import time
@@ -197,6 +198,8 @@ class Recorder:
 def new_file(wanted: Path) -> tuple[Path, int]:
     """A file that was not there, for its owner alone: `wanted`, or the first of FILE-2, FILE-3, … Raises
     OSError."""
+    if wanted.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
     for number in range(1, 1000):
         file = wanted if number == 1 else wanted.with_stem(f"{wanted.stem}-{number}")
         try:

@@ -112,3 +112,27 @@ def test_it_is_as_light_as_any_front() -> None:
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_two_files_of_one_name_stay_two(window: Window) -> None:
+    file = window.folder / "session.jsonl"
+    command = (sys.executable, "-P", "-m", "copilotd", "record", str(file))
+    editor = window.editor(command=command)  # without a folder
+    for folder, text in (("x", "A\nB\n"), ("y", "C\n")):
+        editor.open(f"file:///{folder}/a.py", text)
+    editor.change("file:///x/a.py", 2, ((1, 0), (1, 1), "Z"))
+    editor.complete("file:///x/a.py", (1, 1))
+    editor.notify("textDocument/didClose", {"textDocument": {"uri": "file:///y/a.py"}})
+    editor.open("file:///y/a.py", "D\n")
+    editor.shutdown()
+    assert editor.exit_code() == 0
+    trace = load(file)
+    assert text_at_the_end(trace, "a.py") == "A\nZ\n"
+    assert text_at_the_end(trace, "2/a.py") == "D\n"
+
+
+@pytest.mark.parametrize("name", ["/", "."])
+def test_a_folder_is_no_file_to_record_into(tmp_path: Path, name: str) -> None:
+    command = (sys.executable, "-P", "-m", "copilotd", "record", name)
+    done = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert (done.returncode, b"folder" in done.stderr) == (2, True)

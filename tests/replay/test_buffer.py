@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from copilotd.replay.buffer import Buffer
@@ -38,3 +40,12 @@ def test_edits_apply_one_after_the_other() -> None:
     buffer.apply([Edit(((0, 5), (0, 5)), "!"), Edit(((0, 0), (0, 1)), "A"), Edit(((1, 0), (9, 9)), "")])
     assert buffer.text == "Alpha!\n"
     assert buffer.version == 2
+
+
+@pytest.mark.parametrize("text", ["", "a", "a\n", "\n\n", "a\nb\n\nc", "a\r\nb\r\n", "\r\r", "\n\r\n"])
+def test_lines_are_counted_alike_whatever_ends_them(text: str) -> None:
+    buffer, starts = Buffer(text), [0, *(end.end() for end in re.finditer("\r\n|\n|\r", text))]
+    assert [buffer.offset((number, 0)) for number in range(len(starts))] == starts
+    assert buffer.offset((len(starts), 0)) == buffer.offset((2**31 - 1, 0)) == len(text)
+    for number, start in enumerate(starts):
+        assert buffer.position(start) == (number, 0)
