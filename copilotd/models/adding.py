@@ -33,7 +33,10 @@ class Added(Struct, frozen=True):
 def add(path: Path, name: str = "") -> Added:
     """Check a folder of weights and link it under its name: the catalogue's where it is one of its models,
     else `name`, else the folder's. Raises ModelError, OSError, and PullError while a pull runs."""
-    folder = path.expanduser().resolve()
+    try:
+        folder = path.expanduser().resolve()
+    except RuntimeError:
+        raise ModelError(f"{path}: links that lead back to themselves, or nobody's home") from None
     configuration, fim = _check(folder)
     name = name or _name(folder, configuration)
     entry = named(name)

@@ -19,6 +19,10 @@ INT8_ROWS = "copilotd-int8-row"
 """quant_method of checkpoints that hold `X.weight` in int8 beside `X.weight_scale`"""
 
 
+MOST_LAYERS = 10_000
+LEAST_TOKENS = 256
+
+
 class Configuration(Struct, frozen=True):
     """config.json. What is absent takes the architecture's usual value, where it has one."""
 
@@ -64,6 +68,8 @@ def read_configuration(folder: Path) -> Configuration:
     """Raises ModelError when config.json is missing, incomplete or asks for what copilotd cannot do."""
     path = folder / "config.json"
     try:
+        if path.exists() and not path.is_file():  # a pipe would never end
+            raise ModelError(f"{path} is no file: fetch the model again (copilotd pull)")
         configuration = msgspec.json.decode(path.read_bytes(), type=Configuration)
     except FileNotFoundError:
         raise ModelError(f"{path} is missing: fetch the model again (copilotd pull)") from None
@@ -89,6 +95,16 @@ def decoder_shape(configuration: Configuration, path: Path) -> Shape:
     for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"):
         if getattr(configuration, key) < 1:
             raise refuse(key, getattr(configuration, key), "the file is incomplete, fetch the model again")
+    if configuration.num_hidden_layers > MOST_LAYERS:
+        raise refuse("num_hidden_layers", configuration.num_hidden_layers, "no model has so many")
+    if configuration.max_position_embeddings < LEAST_TOKENS:
+        raise refuse(
+            "max_position_embeddings", configuration.max_position_embeddings, "no prompt fits into it"
+        )
+    if configuration.rms_norm_eps < 0:
+        raise refuse(
+            "rms_norm_eps", configuration.rms_norm_eps, "it cannot be negative, fetch the model again"
+        )
     heads = configuration.num_attention_heads
     key_heads = configuration.num_key_value_heads or heads
     if heads % key_heads:
@@ -139,6 +155,8 @@ def _rope_theta(configuration: Configuration, path: Path) -> float:
         if configuration.rope_theta is not None
         else parameters.get("rope_theta", 1e4)
     )
+    if not isinstance(theta, int | float) or theta <= 0:
+        raise ModelError(f"{path}: rope_theta is {theta!r}: it must be above 0, fetch the model again")
     return float(theta)
 
 

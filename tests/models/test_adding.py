@@ -141,3 +141,16 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "copilotd reload" in out
     assert main(["models", "add", str(folder / "config.json")]) == 1
     assert "copilotd models: " in capsys.readouterr().err
+
+
+def test_more_layers_than_any_model_has(folder: Path) -> None:
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_hidden_layers": 10**12}))
+    with pytest.raises(ModelError, match="num_hidden_layers is 10+: no model"):
+        add(folder)
+
+
+def test_a_link_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(ModelError, match="links"):
+        add(tmp_path / "loop")

@@ -188,6 +188,11 @@ def change(folder: Path, **keys: Any) -> None:
     (folder / "config.json").write_text(json.dumps(content))
 
 
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 def cut(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
@@ -230,6 +235,10 @@ def without_a_matrix(folder: Path) -> None:
         (lambda folder: change(folder, vocab_size="many"), r"config\.json.*vocab_size"),
         (lambda folder: change(folder, num_key_value_heads=3), r"num_key_value_heads is 3"),
         (lambda folder: change(folder, hidden_act="gelu"), r"hidden_act is 'gelu'"),
+        (lambda folder: change(folder, max_position_embeddings=0), r"max_position_embeddings is 0"),
+        (lambda folder: change(folder, rms_norm_eps=-1.0), r"rms_norm_eps is -1\.0"),
+        (lambda folder: change(folder, rope_theta=0.0, rope_parameters=None), r"rope_theta is 0\.0"),
+        (lambda folder: pipe(folder / "config.json"), r"config\.json is no file"),
         (lambda folder: change(folder, rope_scaling={"type": "yarn", "factor": 4.0}), r"rope scaling 'yarn'.*null"),
         (lambda folder: change(folder, rope_parameters={"rope_type": "llama3"}), r"rope scaling 'llama3'"),
         (lambda folder: change(folder, quantization_config={"quant_method": "gptq"}), r"'gptq'.*unquantised"),
