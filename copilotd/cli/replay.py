@@ -98,17 +98,24 @@ def run(args: argparse.Namespace) -> int:
     except LaunchError as error:
         console.print(f"copilotd replay: {error}", markup=False, soft_wrap=True)
         return 1
+    except OSError as error:  # a trace's files that cannot all be: one is the folder of another
+        console.print(f"copilotd replay: {error.filename or trace.name}: {error.strerror}", markup=False)
+        return 1
     for message in dict.fromkeys(message for one in seen for message in one.messages):
         console.print(message, markup=False)
     reports = [report(o.name, [o]) for o in seen]
     overall = report("all", seen)
     Console().print(table([*reports, overall]))
-    if args.json:
-        whole = ReplayFile(args.speed, args.editor, reports, overall)
-        args.json.write_bytes(msgspec.json.format(msgspec.json.encode(whole)))
-    if args.html:
-        how = f"as {args.editor} asks" if args.editor else f"speed: {args.speed}"
-        args.html.write_text(picture(seen, [*reports, overall], how), encoding="utf-8")
+    try:
+        if args.json:
+            whole = ReplayFile(args.speed, args.editor, reports, overall)
+            args.json.write_bytes(msgspec.json.format(msgspec.json.encode(whole)))
+        if args.html:
+            how = f"as {args.editor} asks" if args.editor else f"speed: {args.speed}"
+            args.html.write_text(picture(seen, [*reports, overall], how), encoding="utf-8")
+    except OSError as error:
+        console.print(f"copilotd replay: {error.filename}: {error.strerror}", markup=False)
+        return 1
     return 0
 
 

@@ -14,7 +14,7 @@ FORMAT = "copilotd-trace/1"
 
 _T = TypeVar("_T")
 
-Column: TypeAlias = Annotated[int, Meta(ge=0)]
+Column: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Position: TypeAlias = tuple[Column, Column]
 """line, UTF-16 column, both from 0"""
 
@@ -103,6 +103,7 @@ def load(file: Path) -> Trace:
         _check_path(path, file, 1)
     settings = _session_settings(header.settings or {}, file)
     events = []
+    documents: set[str] = set()
     for number, line in enumerate(lines[1:], 2):
         if line.strip():
             event = _decode(line, Event, file, number)
@@ -110,6 +111,7 @@ def load(file: Path) -> Trace:
                 _check_path(event.path, file, number)
             if event.complete is not None and event.at is None:
                 raise TraceError(f"{file}:{number}: `complete` needs `at`: [line, column]")
+            _check_open(event, documents, file, number)
             events.append(event)
     return Trace(header.name, header.files, settings, tuple(events))
 
@@ -123,10 +125,28 @@ def _decode(line: bytes, kind: type[_T], file: Path, number: int) -> _T:
 
 def _check_path(path: str, file: Path, number: int) -> None:
     parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or ".." in parts or "\\" in path or str(PurePosixPath(path)) != path:
+    if (
+        not parts
+        or "\0" in path
+        or path.startswith("/")
+        or ".." in parts
+        or "\\" in path
+        or str(PurePosixPath(path)) != path
+    ):
         raise TraceError(
             f"{file}:{number}: path {path!r} must be relative and normalised, inside the workspace"
         )
+
+
+def _check_open(event: Event, documents: set[str], file: Path, number: int) -> None:
+    """An editor changes, asks in and closes what it has opened; `documents` follows."""
+    needs = event.change or event.complete or event.close
+    if needs is not None and needs not in documents:
+        raise TraceError(f"{file}:{number}: {needs!r} is not open here; `open` comes first")
+    if event.open is not None:
+        documents.add(event.open)
+    if event.close is not None:
+        documents.discard(event.close)
 
 
 def _session_settings(settings: dict[str, object], file: Path) -> SessionSettings:

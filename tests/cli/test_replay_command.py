@@ -162,3 +162,15 @@ def test_a_recorded_session_can_be_played(daemon: ScriptedDaemon, tmp_path: Path
     assert found["requests"] == 1 + len(TYPED)
     assert found["exact_chars_share"] == 1.0  # what was typed next was found afterwards
     assert (found["stale"], found["errors"]) == (0, 0)
+
+
+def test_files_that_cannot_be_written_are_named(daemon: ScriptedDaemon, tmp_path: Path) -> None:
+    one = tmp_path / "one.jsonl"
+    header = {"format": "copilotd-trace/1", "name": "one", "files": {"a.py": TEXT}, "settings": PATIENT}
+    one.write_text(json.dumps(header) + '\n{"t": 0, "disk": "a.py/b", "text": ""}\n')
+    impossible = replay(daemon, one)
+    unwritable = replay(daemon, trace(tmp_path / "two.jsonl", gap_ms=1), "--json", tmp_path)
+    for done, name in ((impossible, "a.py"), (unwritable, str(tmp_path))):
+        assert done.returncode == 1
+        assert name in done.stderr.replace("\n", "")
+        assert "Traceback" not in done.stderr

@@ -49,6 +49,11 @@ def test_a_whole_trace_is_read(tmp_path: Path) -> None:
         ([HEADER, {"t": 1, "complete": "src/a.py"}], "`at`"),
         ([HEADER, {"t": "soon", "open": "src/a.py"}], r"one.jsonl:2: .*\$\.t"),
         ([HEADER, {"t": 1, "explode": True}], "explode"),
+        ([HEADER, {"t": 1, "disk": "a\0b", "text": ""}], "one.jsonl:2"),
+        ([HEADER, {"t": 1, "change": "src/a.py", "edits": []}], "one.jsonl:2.*`open` comes first"),
+        ([HEADER, {"t": 1, "complete": "src/a.py", "at": [0, 0]}], "`open` comes first"),
+        ([HEADER, {"t": 1, "open": "b"}, {"t": 2, "close": "b"}, {"t": 3, "close": "b"}], "one.jsonl:4"),
+        ([HEADER, {"t": 1, "open": "b"}, {"t": 2, "complete": "b", "at": [2**31, 0]}], r"\$\.at"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, lines: list[object], says: str) -> None:
