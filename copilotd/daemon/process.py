@@ -94,7 +94,10 @@ def _say(line: str, code: int) -> int:
 
 def _tame_libraries() -> None:
     """What they compile at run time is kept where only we may write, and they fetch nothing."""
-    folder = platform.private_folder(platform.cache_folder() / "compiled")
+    try:
+        folder = platform.private_folder(platform.cache_folder() / "compiled")
+    except platform.Unusable:  # a cache that cannot be written is no reason not to start
+        folder = platform.private_folder(platform.state_folder() / "compiled")
     for variable in (
         "TORCHINDUCTOR_CACHE_DIR",
         "TRITON_CACHE_DIR",

@@ -57,7 +57,8 @@ class Daemon:
         log_path: Path,
         survived: Callable[[], None] = lambda: None,
     ) -> None:
-        """`survived` is called when a load failed in an orderly way, and after a request was worked off."""
+        """`survived` is called when a load failed in an orderly way, after a request was worked off,
+        and when a person ends it."""
         self._load_settings = load_settings
         self._version = version
         self._log_path = log_path
@@ -317,6 +318,7 @@ class Daemon:
                 report = Report(self._counting.metrics(), self.status())
                 connection.send(wire.Report(msgspec.Raw(msgspec.msgpack.encode(report))))
             case "stop":
+                self._survived()
                 connection.send(wire.Done("stopping"))
                 self._stop.set()
             case "reload":

@@ -338,6 +338,17 @@ def test_a_daemon_that_dies_at_its_first_request_is_not_restarted_for_every_key(
             start(daemon)
 
 
+def test_stopping_it_again_and_again_is_no_failure_to_start(daemon: ScriptedDaemon) -> None:
+    for _ in range(5):
+        start(daemon)
+        assert cli(daemon, "stop").returncode == 0
+
+
+def test_a_cache_that_cannot_be_written_is_no_reason_not_to_start(daemon: ScriptedDaemon) -> None:
+    (daemon.home / "cache").write_text("a file in its place")
+    assert start(daemon)
+
+
 def test_the_daemon_is_nobodys_child_and_stands_in_our_folder(daemon: ScriptedDaemon) -> None:
     pid = start(daemon)
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
