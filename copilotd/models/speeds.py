@@ -29,7 +29,7 @@ class Measured(Struct, frozen=True, kw_only=True):
 
     step_ms: Annotated[tuple[tuple[int, Duration], ...], Meta(min_length=1)]
     """(rows, milliseconds) of a target step, ascending"""
-    read_bytes: int
+    read_bytes: Annotated[int, Meta(ge=0)]
     """of weights, by a step"""
     draft: str = ""
     draft_ms: float = 0.0
@@ -94,8 +94,11 @@ def path(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def read() -> Speeds:
+    file = path()
     try:
-        return msgspec.json.decode(path().read_bytes(), type=Speeds)
+        if not file.is_file():  # a pipe would never end
+            return Speeds()
+        return msgspec.json.decode(file.read_bytes(), type=Speeds)
     except (OSError, msgspec.DecodeError):
         return Speeds()
 

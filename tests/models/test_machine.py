@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,9 @@ def test_a_folder_that_cannot_be_written_is_no_error() -> None:
     speeds.note_load("m", "nf4", "cpu", load(20.0))
     assert speeds.note_bandwidth("cpu", 7.0) == 7.0
     speeds.note_load("m", "nf4", "cpu", Measured(step_ms=(), read_bytes=0))  # nothing was measured
+
+
+def test_a_pipe_in_its_place_is_not_waited_for() -> None:
+    speeds.path().parent.mkdir(parents=True)
+    os.mkfifo(speeds.path())
+    assert speeds.read() == speeds.Speeds()
