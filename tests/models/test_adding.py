@@ -146,7 +146,7 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_more_layers_than_any_model_has(folder: Path) -> None:
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"num_hidden_layers": 10**12}))
-    with pytest.raises(ModelError, match="num_hidden_layers is 10+: no model"):
+    with pytest.raises(ModelError, match=r"num_hidden_layers is 10+: no model"):
         add(folder)
 
 
