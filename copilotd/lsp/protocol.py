@@ -124,12 +124,12 @@ class FrontProtocol(LanguageServerProtocol):
         return msgspec.convert({} if raw is None else raw, self.reads.get(method, NoParams))
 
     def _cancel(self, number: MsgId) -> None:
-        if future := self._request_futures.get(number):
-            if isinstance(future, asyncio.Future):
-                # a task that has not begun yet would end without its handler knowing
-                future.get_loop().call_soon(future.cancel)
-            else:
-                future.cancel()
+        future: object = self._request_futures.get(number)
+        if isinstance(future, asyncio.Future):
+            # a task that has not begun yet would end without its handler knowing
+            future.get_loop().call_soon(future.cancel)
+        elif isinstance(future, Future):
+            future.cancel()
 
     def cancel_requests(self) -> None:
         """End every request in flight, the editor's and ours."""
