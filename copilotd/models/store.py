@@ -46,9 +46,13 @@ def find(wanted: str) -> Place:
     """The folder of a catalogue name, an added name, a hub id or a path. Raises ModelError."""
     entry = named(wanted)
     if wanted and entry is None:
-        added, path = models_folder() / wanted, Path(wanted).expanduser()
+        added = models_folder() / wanted
         if "/" not in wanted and added.is_dir():
             return Place(added, wanted)
+        try:
+            path = Path(wanted).expanduser()
+        except RuntimeError:  # nobody's home
+            path = Path(wanted)
         if path.is_dir():
             return Place(path, path.resolve().name)
     found = on_disk(entry) if entry is not None else hub_folder(wanted)

@@ -33,6 +33,7 @@ def settings(endpoint: str, **others: object) -> DaemonSettings:
         (f"https://user:{SECRET}@models.example.com/v1", "api_key_file"),
         (f"https://models.example.com/v1?key={SECRET}", "path"),
         ("https://models.example.com:port/v1", "no address"),
+        ("https://models.example.com:99999/v1", "port"),
     ],
 )
 def test_what_is_refused_says_why_and_what_to_do(endpoint: str, named: str) -> None:
@@ -100,6 +101,8 @@ def test_what_is_no_key_is_not_sent_and_not_shown(tmp_path: Path, content: str) 
 def test_a_missing_key_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="FileNotFoundError"):
         read_key(str(tmp_path / "nowhere"), {})
+    with pytest.raises(BackendError, match="api_key_file ~no-such-person/key cannot be read"):
+        read_key("~no-such-person/key", {})
 
 
 def test_nothing_that_shows_an_endpoint_shows_its_key() -> None:

@@ -94,7 +94,7 @@ def test_names_and_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert store.find("mine") == store.Place(mine, "mine")
     other = fill(tmp_path / "other")
     assert store.find(str(other)) == store.Place(other, "other")
-    for nothing in ("", "../mine", "a/b/c", "/", "nobody/nothing", "-/-"):
+    for nothing in ("", "../mine", "a/b/c", "/", "nobody/nothing", "-/-", "~no-such-person/model"):
         if nothing != "/":
             with pytest.raises(ModelError, match="not on this machine"):
                 store.find(nothing)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterator
 from contextlib import closing, suppress
-from pathlib import Path
 
 from copilotd.backends.base import BackendError, Begins, Description, Progress
 from copilotd.backends.openai.answer import Answer, IdReader, Piece
 from copilotd.backends.openai.bodies import Form, Markers, ids_body, text_body
-from copilotd.backends.openai.endpoint import read_endpoint
+from copilotd.backends.openai.endpoint import home_path, read_endpoint
 from copilotd.backends.openai.failure import Failure
 from copilotd.backends.openai.outage import Outage
 from copilotd.backends.openai.server import Server
@@ -302,7 +301,7 @@ class _Output:
 
 def _vocabulary(folder: str) -> TokenizerVocabulary:
     """The server's, where its tokenizer is at hand; else one that counts and cuts well enough."""
-    place = Path(folder).expanduser() if folder else embedded_folder("target")
+    place = home_path(folder) if folder else embedded_folder("target")
     try:
         return TokenizerVocabulary.from_folder(place)
     except ModelError as error:

@@ -55,6 +55,8 @@ def read_endpoint(settings: DaemonSettings, environ: Mapping[str, str] = os.envi
         raise _refused("is no address") from None
     if url.scheme not in ("http", "https") or not url.host:
         raise _refused("must begin with https:// or http:// and name a host")
+    if url.port is not None and not 0 < url.port < 65536:
+        raise _refused("names a port that cannot be")
     if url.userinfo:
         raise _refused(f"must not hold a key or password: use {KEY_VARIABLE} or api_key_file")
     if url.query or url.fragment:
@@ -89,7 +91,7 @@ def read_key(file: str, environ: Mapping[str, str] = os.environ) -> str:
         return _usable(key, KEY_VARIABLE)
     if not file:
         return ""
-    path = Path(file).expanduser()
+    path = home_path(file)
     try:
         with path.open(encoding="utf-8") as opened:
             status = os.fstat(opened.fileno())
@@ -114,10 +116,18 @@ def _usable(key: str, place: str) -> str:
     return key
 
 
+def home_path(text: str) -> Path:
+    """With "~" at its beginning written out; nobody's home stays as it is and will not be found."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
 def _trust(ca_file: str) -> ssl.SSLContext | bool:
     if not ca_file:
         return True
-    path = Path(ca_file).expanduser()
+    path = home_path(ca_file)
     try:
         return ssl.create_default_context(cafile=path)
     except (OSError, ssl.SSLError):
