@@ -41,6 +41,12 @@ def self_test(runner: Runner) -> Identity:
     )
 
 
+def gives_numbers(runner: Runner) -> bool:
+    """False where a step comes to NaN, as with damaged weights: every token would be the first one."""
+    rows = min(2, runner.chunk, runner.max_tokens)
+    return not bool(runner.step(runner.new_cache(rows), list(range(rows)), rows).isnan().any())
+
+
 def _same_beside_others(
     runner: Runner, cache: Cache, length: int, following: Sequence[int], alone: torch.Tensor, rows: int
 ) -> bool:

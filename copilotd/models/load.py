@@ -14,7 +14,7 @@ from copilotd.config import DaemonSettings
 from copilotd.engine.forward import Decoder, DecoderRunner, Embedding, Layer
 from copilotd.engine.products import Product
 from copilotd.engine.runner import Runner
-from copilotd.engine.self_test import Identity, self_test
+from copilotd.engine.self_test import Identity, gives_numbers, self_test
 from copilotd.engine.transformers_runner import TransformersRunner
 from copilotd.models import memory, store
 from copilotd.models.checkpoint import Checkpoint, Weight
@@ -91,6 +91,11 @@ def _load_chosen(settings: DaemonSettings, progress: Progress) -> Pair:
     chosen = choose(replace(settings, device=device.type), machine)
     place = chosen.target
     target = load_model(place, settings, device, progress, draft=False)
+    if not gives_numbers(target.runner):
+        raise ModelError(
+            f"{place.folder}: the model gives no numbers (NaN): its weights or its config.json are damaged, "
+            "fetch the model again"
+        )
     draft, warnings = _paired(target, chosen, settings, device, progress)
     if draft is not None:
         size = min(target.runner.vocabulary, draft.runner.vocabulary)

@@ -213,6 +213,12 @@ def truncated_norm(folder: Path) -> None:
     save_file(tensors, folder / "model.safetensors")
 
 
+def not_a_number(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"][0] = float("nan")
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
 def without_a_matrix(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     del tensors["model.layers.1.mlp.up_proj.weight"]
@@ -223,6 +229,7 @@ def without_a_matrix(folder: Path) -> None:
     ("damage", "message"),
     [
         (cut, r"model\.safetensors is damaged or cut short.*fetch"),
+        (not_a_number, r"gives no numbers \(NaN\).*fetch"),
         (cut_at_the_end, r"model\.safetensors is damaged or cut short.*fetch"),
         (pickled, r"pytorch_model\.bin is a pickle.*safetensors"),
         (truncated_norm, r"model\.norm\.weight is \[63\], config\.json says \[64\]"),
