@@ -53,7 +53,11 @@ def run(args: argparse.Namespace) -> int:
             args.html.write_text(as_page(report), encoding="utf-8")
         else:
             _print(report)
-    except (LaunchError, PageError, OSError) as error:
+    except OSError as error:
+        place = error.filename or f"port {args.serve}"
+        print(f"copilotd metrics: {place}: {error.strerror}", file=sys.stderr)
+        return 1
+    except (LaunchError, PageError) as error:
         print(f"copilotd metrics: {error}", file=sys.stderr)
         return 1
     return 0

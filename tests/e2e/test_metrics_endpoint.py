@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -118,3 +119,10 @@ def test_the_page(tmp_path: Path) -> None:
     assert "<svg" in text
     assert "typed through" in text
     assert "canary" not in text
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run([*METRICS, "--serve", port], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (1, f"copilotd metrics: port {port}: Address already in use\n")
