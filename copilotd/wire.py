@@ -131,17 +131,7 @@ class AskOffer(Struct, tag="ask_offer", frozen=True):
 
 
 FromFront: TypeAlias = (
-    Hello
-    | Configure
-    | Open
-    | Change
-    | Close
-    | Complete
-    | Cancel
-    | Accepted
-    | Pause
-    | AskOffer
-    | Control
+    Hello | Configure | Open | Change | Close | Complete | Cancel | Accepted | Pause | AskOffer | Control
 )
 
 # ---- daemon to front -------------------------------------------------------------------------------------
