@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -114,6 +115,12 @@ class Secrets:
         """Whether the name says so. `path` is relative to the workspace folder, "/" between parts."""
         secret = not _FOLDERS.isdisjoint(folder.split("/")) or self._names.match_file(path.lower())
         return secret and not self._allowed.match_file(path)
+
+    def linked(self, path: str) -> bool:
+        """Whether an absolute path is a link, or goes through one, to what has such a name. Looks at the disk."""
+        real = os.path.realpath(path)
+        folder, name = os.path.split(real)
+        return real != path and self.named(name, folder)
 
     def marked(self, path: str, text: str) -> bool:
         """Whether the content says so: a private key, a well-known form of access token."""

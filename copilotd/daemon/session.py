@@ -46,6 +46,8 @@ class Session:
         self._settings = configured.settings.session
         self._folders: Sequence[wire.Folder] = ()
         self._secrets = Secrets(configured.settings.daemon.secrets_allowed)
+        self._linked: set[str] = set()
+        """open documents that are links to secret files"""
 
     def reconfigured(self, configured: Loaded) -> None:
         """The settings were read again; what the editor said stays."""
@@ -61,6 +63,8 @@ class Session:
         return [f"copilotd: the pattern {glob!r} in globs_off is not valid" for glob in _broken(globs)]
 
     def open(self, message: wire.Open) -> None:
+        if message.uri.startswith("file:") and self._secrets.linked(str(path_of(message.uri))):
+            self._linked.add(message.uri)
         self.documents[message.uri] = Document(
             message.language,
             message.version,
@@ -88,6 +92,7 @@ class Session:
 
     def close(self, uri: str) -> None:
         self.documents.pop(uri, None)
+        self._linked.discard(uri)
 
     def ask(
         self, message: wire.Complete, library: Library | None = None, snippets: tuple[Snippet, ...] = ()
@@ -135,7 +140,8 @@ class Session:
         folder = self._folder(path)
         relative = str(path.relative_to(folder.path) if folder else path).lstrip("/")
         above = folder.path if folder else ""
-        return self._secrets.named(relative, above) or self._secrets.marked(relative, text)
+        named = self._secrets.named(relative, above) or uri in self._linked
+        return named or self._secrets.marked(relative, text)
 
     def _folder(self, path: PurePosixPath) -> wire.Folder | None:
         """The innermost folder of the session that holds the path."""

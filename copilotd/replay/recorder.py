@@ -79,7 +79,11 @@ class Recorder:
 
     def open(self, spot: Spot, text: str) -> None:
         path = spot.name
-        if self._secrets.named(spot.relative, spot.folder) or self._secrets.marked(spot.relative, text):
+        if (
+            self._secrets.named(spot.relative, spot.folder)
+            or self._secrets.linked(str(Path(spot.folder or "/", spot.relative)))
+            or self._secrets.marked(spot.relative, text)
+        ):
             self._refuse(path)
         if path not in self._refused:
             self._documents[path] = Document(Buffer(text), spot.relative)

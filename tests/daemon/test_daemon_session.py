@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from copilotd import wire
@@ -109,6 +111,18 @@ def test_a_workspace_that_is_a_secret_folder_gets_nothing() -> None:
     made.open(wire.Open("file:///home/me/.ssh/config", "", 1, "Host x"))
     with pytest.raises(Refused, match="secret"):
         made.ask(ask(uri="file:///home/me/.ssh/config", offset=1))
+
+
+def test_a_link_to_a_secret_file_is_secret(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("A=1")
+    (tmp_path / "plain.py").write_text("A=1")
+    made = session()
+    for name, target in (("ok.py", ".env"), ("fine.py", "plain.py")):
+        (tmp_path / name).symlink_to(target)
+        made.open(wire.Open((tmp_path / name).as_uri(), "python", 1, "A=1"))
+    with pytest.raises(Refused, match="secret"):
+        made.ask(ask(uri=(tmp_path / "ok.py").as_uri(), offset=1))
+    assert made.ask(ask(uri=(tmp_path / "fine.py").as_uri(), offset=1))
 
 
 def test_a_name_that_is_no_utf8_goes_without_those_bytes() -> None:

@@ -108,6 +108,16 @@ def test_a_secret_file_is_never_in_it(tmp_path: Path, name: str, text: str) -> N
     assert text.strip() not in file.read_text()
 
 
+def test_a_link_to_a_secret_file_is_not_in_it(tmp_path: Path) -> None:
+    (tmp_path / "ok.py").symlink_to(".env")
+    one = recorder(tmp_path / "s.jsonl")
+    one.open(spot("b.py"), "x = 1\n")
+    one.open(Spot("ok.py", str(tmp_path), "ok.py"), "A=1\n")
+    typed(one, "b.py", 0, "ab")
+    one.finish()
+    assert {event.path for event in load(tmp_path / "s.jsonl").events} == {"b.py"}
+
+
 def test_a_file_that_turns_secret_goes_from_the_trace_again(tmp_path: Path) -> None:
     file = tmp_path / "s.jsonl"
     one = recorder(file)
