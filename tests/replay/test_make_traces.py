@@ -19,10 +19,10 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 TRACES = Path(__file__).with_name("traces")
 sys.path[:0] = [str(SCRIPTS), str(SCRIPTS / "embedded")]
 
-from traces import edits, recipes  # type: ignore[import-not-found]  # noqa: E402
-from traces.history import Repository  # type: ignore[import-not-found]  # noqa: E402
-from traces.making import Scene, around, trace, write  # type: ignore[import-not-found]  # noqa: E402
-from traces.typist import Typist  # type: ignore[import-not-found]  # noqa: E402
+from traces import edits, recipes  # type: ignore[import-not-found]
+from traces.history import Repository  # type: ignore[import-not-found]
+from traces.making import Scene, around, trace, write  # type: ignore[import-not-found]
+from traces.typist import Typist  # type: ignore[import-not-found]
 
 OLD = "def f(a):\n    return a\n\n\ndef g(a):\n    return [a, 'x']\n"
 NEW = "import os\n\n\ndef f(value):\n    return value\n\n\ndef g(value):\n    if value:\n        return {\n            'x': f(value),\n        }\n    return None\n"

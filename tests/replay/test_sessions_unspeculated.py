@@ -9,12 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from copilotd.backends.local import LocalBackend
-from copilotd.completion.ask import Ask
 from copilotd.completion.completer import Completer
-from copilotd.config import DaemonSettings, SessionSettings, Settings
+from copilotd.config import DaemonSettings, Settings
 from copilotd.engine.generation import Cancelled, Emit, Generation, GenerationRequest
-from copilotd.replay.buffer import Buffer
-from copilotd.replay.trace import Trace, load
+from copilotd.replay.trace import load
+from tests.support.trace_asks import asks
 
 TRACES = Path(__file__).with_name("traces")
 REQUESTS = 30
@@ -59,27 +58,6 @@ def backend() -> Iterator[LocalBackend]:
     backend = LocalBackend.load(Settings(daemon=daemon), lambda name, done, total: None)
     yield backend
     backend.close()
-
-
-def asks(trace: Trace) -> Iterator[Ask]:
-    buffers: dict[str, Buffer] = {}
-    for event in trace.events:
-        if event.open is not None:
-            buffers[event.open] = Buffer(trace.files.get(event.open, ""))
-        elif event.change is not None:
-            buffers[event.change].apply(event.edits)
-        elif event.complete is not None and event.at is not None:
-            buffer = buffers[event.complete]
-            yield Ask(
-                client="a",
-                uri=f"file:///w/{event.complete}",
-                language=Path(event.complete).suffix,
-                path=event.complete,
-                repository="w",
-                text=buffer.text,
-                offset=buffer.offset(event.at),
-                settings=SessionSettings(max_latency_ms=0),
-            )
 
 
 @pytest.mark.parametrize(
