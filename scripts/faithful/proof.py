@@ -26,7 +26,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 def logits(folder: Path, ids: list[int], quantisation: str = "fp32") -> torch.Tensor:
     """float32 [ids, vocabulary], added ids included, by copilotd's own forward on the CPU."""
-    settings = DaemonSettings(device="cpu", quantisation=quantisation)  # type: ignore[arg-type]
+    settings = DaemonSettings(device="cpu", quantisation=quantisation)
     model = load_model(
         Place(folder, folder.name), settings, torch.device("cpu"), lambda what, done, total: None, draft=False
     )

@@ -98,7 +98,7 @@ def ratios(found: Found) -> list[str]:
 
 
 def _ms_per_token(run: object) -> float:
-    return run.decode_ms / run.timed  # type: ignore[attr-defined, no-any-return]
+    return run.decode_ms / run.timed
 
 
 def _best(rows: list[Row], start: str, without: str = "\0") -> Row | None:

@@ -73,7 +73,7 @@ class Copilotd:
         settings = DaemonSettings(
             model=job.target,
             draft=job.draft or "none",
-            quantisation=job.quantisation,  # type: ignore[arg-type]
+            quantisation=job.quantisation,
             threads=job.threads,
             context_tokens=job.context,
         )

@@ -24,7 +24,7 @@ class TeacherLoss(torch.autograd.Function):
     SLICE = 512
 
     @staticmethod
-    def forward(ctx, hidden: Tensor, head: Tensor, teacher: Tensor, teacher_head: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+    def forward(ctx, hidden: Tensor, head: Tensor, teacher: Tensor, teacher_head: Tensor) -> Tensor:
         """hidden: [N, draft's width], teacher: [N, target's width], heads: [vocabulary, width]; bf16"""
         total = torch.zeros((), dtype=torch.float32)
         d_hidden = torch.empty_like(hidden)
@@ -42,7 +42,7 @@ class TeacherLoss(torch.autograd.Function):
         return total / hidden.shape[0]
 
     @staticmethod
-    def backward(ctx, scale: Tensor):  # type: ignore[no-untyped-def]
+    def backward(ctx, scale: Tensor):
         d_hidden, d_head = ctx.saved_tensors
         d_head = None if d_head is None else (d_head * scale).to(d_hidden.dtype)
         return d_hidden * scale, d_head, None, None

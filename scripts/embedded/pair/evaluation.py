@@ -116,7 +116,7 @@ class Model:
     """A folder of weights, asked as the product asks."""
 
     def __init__(self, folder: Path, context_tokens: int, quantisation: str = "auto") -> None:
-        settings = DaemonSettings(quantisation=quantisation)  # type: ignore[arg-type]
+        settings = DaemonSettings(quantisation=quantisation)
         place = Place(folder, folder.name)
         loaded = load_model(place, settings, torch.device("cpu"), lambda *_: None, draft=False)
         self.runner: Runner = loaded.runner

@@ -190,7 +190,7 @@ class HeadLoss(torch.autograd.Function):
     SLICE = 512
 
     @staticmethod
-    def forward(ctx, hidden: Tensor, head: Tensor, targets: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+    def forward(ctx, hidden: Tensor, head: Tensor, targets: Tensor) -> Tensor:
         """hidden: [N, hidden] bf16, head: [vocabulary, hidden] bf16, targets: int64 [N]"""
         n = hidden.shape[0]
         total = torch.zeros((), dtype=torch.float32)
@@ -207,6 +207,6 @@ class HeadLoss(torch.autograd.Function):
         return total / n
 
     @staticmethod
-    def backward(ctx, scale: Tensor):  # type: ignore[no-untyped-def]
+    def backward(ctx, scale: Tensor):
         d_hidden, d_head = ctx.saved_tensors
         return d_hidden * scale, (d_head * scale).to(d_hidden.dtype), None
