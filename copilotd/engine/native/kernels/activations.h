@@ -1,0 +1,22 @@
+/* Rows of activations, rounded to int8 in blocks of 64 inputs, each with a scale of its own. */
+#pragma once
+
+#include <stdint.h>
+
+enum { BLOCK = 64 };
+
+typedef struct {
+    int8_t *levels; /* [rows][blocks · 64], -127 … 127, zeros beyond the inputs */
+    float *step;    /* [rows][blocks]: a level's worth */
+    int32_t *sum;   /* [rows][blocks]: of the levels */
+    int64_t blocks;
+} Activations;
+
+/* What so many rows take, and the rows laid out in that much memory, which starts at a multiple of 64 bytes. */
+int64_t activations_bytes(int64_t rows, int64_t inputs);
+Activations activations_at(void *memory, int64_t rows, int64_t inputs);
+
+/* One block of one row, of `count` inputs. */
+void quantise_block(const Activations *to, int64_t row, int64_t block, const float *from, int64_t count);
+
+void quantise_row(const Activations *to, int64_t row, const float *from, int64_t inputs);

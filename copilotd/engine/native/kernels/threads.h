@@ -1,0 +1,8 @@
+/* Work divided among threads that are kept from step to step. */
+#pragma once
+
+typedef void (*Task)(const void *job, int item);
+
+/* Call task(job, i) once for every i below items (at most 2^20), on this thread and on up to threads - 1 others;
+ * returns when all have returned. One caller at a time. */
+void in_parallel(Task task, const void *job, int items, int threads);
