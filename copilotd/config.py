@@ -55,8 +55,10 @@ class DaemonSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """How weights are kept in memory; `auto` takes what is fast here and keeps the quality."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto`: a GPU where torch finds one."""
+    kernels: Literal["auto", "torch"] = "auto"
+    """On a CPU: `auto` compiles copilotd's own for this processor, where a C compiler is there; else torch's."""
     threads: Annotated[int, Meta(ge=0, le=256)] = 0
-    """torch threads; 0 decides by measurement."""
+    """Of a step; 0 decides by measurement."""
     speculation: Literal["auto", "on", "off"] = "auto"
     """`auto` asks a drafter while its measured gain exceeds its cost; `on` always drafts."""
     max_draft_tokens: Annotated[int, Meta(ge=1, le=64)] = 8

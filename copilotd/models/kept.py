@@ -25,7 +25,7 @@ from copilotd.models.configuration import Configuration
 from copilotd.models.memory import Quantisation
 from copilotd.models.quantise import Packed
 
-FORMAT = "copilotd-kept/1"
+FORMAT = "copilotd-kept/2"
 """raised with the layout of what is kept"""
 LEAST_BYTES = 200_000_000
 """smaller checkpoints are quantised faster than anybody notices"""
@@ -54,13 +54,13 @@ class Kept(Struct):
         files: Sequence[FileState],
         configuration: Configuration,
         quantisation: Quantisation,
-        device: str,
+        processor: str,
         role: str,
     ) -> Kept:
         """Of the weights in `files`, as they were before they were opened."""
         total = sum(file.bytes for file in files)
         states = sorted(files, key=lambda file: file.path)
-        words = repr((FORMAT, states, configuration, quantisation, device, role))
+        words = repr((FORMAT, states, configuration, quantisation, processor, role))
         folder = root() / hashlib.sha256(words.encode()).hexdigest()[:32]
         if (folder / "done").is_file():
             with suppress(OSError):  # a read-only cache

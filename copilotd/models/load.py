@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from copilotd.config import DaemonSettings
 from copilotd.engine.forward import Decoder, DecoderRunner, Embedding, Layer
+from copilotd.engine.native.runner import NativeRunner, computes
 from copilotd.engine.products import Product
 from copilotd.engine.runner import Runner
 from copilotd.engine.self_test import Identity, gives_numbers, self_test
@@ -26,7 +27,16 @@ from copilotd.models.machine import free_bytes, look
 from copilotd.models.memory import Quantisation
 from copilotd.models.offer import Offer, offers
 from copilotd.models.pairing import difference
-from copilotd.models.quantise import Packed, fastest, keepable, layer_product, pack, product
+from copilotd.models.quantise import (
+    Packed,
+    Processor,
+    fastest,
+    keepable,
+    layer_product,
+    pack,
+    product,
+    why_not_compiled,
+)
 from copilotd.models.store import Place
 from copilotd.models.tokenizer import TokenizerVocabulary
 
@@ -60,7 +70,7 @@ class Pair(Struct, kw_only=True):
 
 
 class Model(Struct, kw_only=True):
-    runner: DecoderRunner | TransformersRunner
+    runner: NativeRunner | DecoderRunner | TransformersRunner
     vocabulary: TokenizerVocabulary
     name: str
     quantisation: Quantisation
@@ -138,13 +148,14 @@ def load_model(
                 memory_bytes=foreign.nbytes,
                 bytes_per_token=foreign.nbytes,
             )
-        quantisation = _quantisation(settings, configuration, device, draft=draft)
+        processor = _processor(settings, device)
+        quantisation = _quantisation(settings, configuration, processor, draft=draft)
         _require_memory(place, configuration, quantisation, device, draft=draft)
         kept = Kept.open(
-            checkpoint.states, configuration, quantisation, device.type, "draft" if draft else "target"
+            checkpoint.states, configuration, quantisation, str(processor), "draft" if draft else "target"
         )
         try:
-            reader = _Reader(checkpoint, configuration, place, quantisation, device, kept)
+            reader = _Reader(checkpoint, configuration, place, quantisation, processor, kept)
             decoder = reader.decoder(progress, draft=draft)
             kept.finish()
         finally:
@@ -157,7 +168,9 @@ def load_model(
         raise _out_of_memory(place, device) from None
     products = sum(product.nbytes for product in decoder.products)
     return Model(
-        runner=DecoderRunner(decoder, entries, fixed_rows=rows, device=str(device)),
+        runner=NativeRunner(decoder, entries)
+        if computes(decoder)
+        else DecoderRunner(decoder, entries, fixed_rows=rows, device=str(device)),
         vocabulary=vocabulary,
         name=place.name,
         quantisation=quantisation,
@@ -178,6 +191,11 @@ def _device(settings: DaemonSettings) -> torch.device:
         raise ModelError('device is "cuda" but torch sees no GPU: set device to "auto" or "cpu"')
     cuda = settings.device != "cpu" and torch.cuda.is_available()
     return torch.device("cuda" if cuda else "cpu")
+
+
+def _processor(settings: DaemonSettings, device: torch.device) -> Processor:
+    compiled = device.type == "cpu" and settings.kernels == "auto" and not why_not_compiled()
+    return Processor(device, compiled)
 
 
 def _paired(
@@ -205,7 +223,7 @@ def _paired(
 
 
 def _quantisation(
-    settings: DaemonSettings, configuration: Configuration, device: torch.device, *, draft: bool
+    settings: DaemonSettings, configuration: Configuration, processor: Processor, *, draft: bool
 ) -> Quantisation:
     if settings.quantisation != "auto":
         return settings.quantisation
@@ -213,7 +231,7 @@ def _quantisation(
         return "int8"
     if not draft and configuration.layer_parameters < NF4_PARAMETERS:
         return "int8"
-    return fastest(configuration.hidden_size, 2 * configuration.intermediate_size, device)
+    return fastest(configuration.hidden_size, 2 * configuration.intermediate_size, processor)
 
 
 def _require_memory(
@@ -256,7 +274,7 @@ class _Reader:
         configuration: Configuration,
         place: Place,
         quantisation: Quantisation,
-        device: torch.device,
+        processor: Processor,
         kept: Kept,
     ) -> None:
         self._kept = kept
@@ -265,7 +283,8 @@ class _Reader:
         self._shape = decoder_shape(configuration, place.folder / "config.json")
         self._place = place
         self._quantisation = quantisation
-        self._device = device
+        self._processor = processor
+        self._device = processor.device
 
     def decoder(self, progress: Progress, *, draft: bool) -> Decoder:
         shape = self._shape
@@ -327,19 +346,19 @@ class _Reader:
         """By name, each one product for the matrices named, one below the other: ({name: outputs}, inputs)."""
         if not keepable(self._quantisation):
             return {
-                name: layer_product(self._fused(*parts), self._quantisation, self._device)
+                name: layer_product(self._fused(*parts), self._quantisation, self._processor)
                 for name, parts in fused.items()
             }
 
         def made() -> dict[str, Packed]:
             return {
-                name: pack(self._fused(*parts), self._quantisation, self._device)
+                name: pack(self._fused(*parts), self._quantisation, self._processor)
                 for name, parts in fused.items()
             }
 
         shapes = {name: (sum(outputs.values()), inputs) for name, (outputs, inputs) in fused.items()}
         return {
-            name: product(packed, self._device, residual=False)
+            name: product(packed, self._processor, residual=False)
             for name, packed in self._kept.products(prefix, shapes, made).items()
         }
 
@@ -366,13 +385,13 @@ class _Reader:
             )
 
         if not keepable(quantisation):
-            return layer_product(weight(), quantisation, self._device)
+            return layer_product(weight(), quantisation, self._processor)
         packed = self._kept.products(
             "head",
             {"head": (rows, self._shape.hidden)},
-            lambda: {"head": pack(weight(), quantisation, self._device)},
+            lambda: {"head": pack(weight(), quantisation, self._processor)},
         )
-        return product(packed["head"], self._device, residual=not draft)
+        return product(packed["head"], self._processor, residual=not draft)
 
     def _vector(self, name: str, size: int) -> torch.Tensor:
         return self._checkpoint.read(name, size).float().to(self._device)

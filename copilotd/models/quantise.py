@@ -10,6 +10,10 @@ from itertools import cycle
 import torch
 from msgspec import Struct
 
+from copilotd.engine.native.build import CannotBuild
+from copilotd.engine.native.library import kernels
+from copilotd.engine.native.products import Compiled, pack_int8
+from copilotd.engine.native.products import pack_nf4 as pack_compiled_nf4
 from copilotd.engine.products import (
     CudaInt8,
     CudaNf4,
@@ -29,12 +33,33 @@ from copilotd.models.errors import ModelError
 from copilotd.models.memory import Quantisation
 
 
+class Processor(Struct, frozen=True):
+    """Where products are computed."""
+
+    device: torch.device
+    compiled: bool = False
+    """by kernels compiled for it"""
+
+    def __str__(self) -> str:
+        return f"{self.device.type} compiled" if self.compiled else self.device.type
+
+
+def why_not_compiled() -> str:
+    """What keeps this machine's own kernels from being compiled; empty where they are there."""
+    try:
+        kernels()
+    except CannotBuild as error:
+        return str(error)
+    return ""
+
+
 class Packed(Struct, frozen=True):
     """A quantised product's weights, in a layout that can be kept on disk."""
 
     kind: str
     """int8: `weight` int8 [outputs, inputs], `scale` float32 [outputs]; nf4: `weight` and `scale` as
-    `products.pack_nf4` gives them; cuda-nf4: what `products.pack_cuda_nf4` gives"""
+    `products.pack_nf4` gives them; compiled-int8, compiled-nf4: as `native.products` packs them; cuda-nf4: what
+    `products.pack_cuda_nf4` gives"""
     tensors: dict[str, torch.Tensor]
     outputs: int
     inputs: int
@@ -45,26 +70,36 @@ def keepable(quantisation: Quantisation) -> bool:
     return quantisation in ("int8", "nf4")
 
 
-def pack(weight: Weight, quantisation: Quantisation, device: torch.device) -> Packed:
+def pack(weight: Weight, quantisation: Quantisation, processor: Processor) -> Packed:
     """The weights quantised, where that is `keepable`. Raises ModelError where there is no kernel for them."""
+    shape: tuple[int, int] = (weight.values.shape[0], weight.values.shape[1])
     if quantisation == "int8":
         values, scale = _by_parts(weight.values) if weight.scale is None else (weight.values, weight.scale)
-        return Packed("int8", {"weight": values, "scale": scale}, *values.shape)
-    if device.type == "cuda":
+        if processor.compiled:
+            values, scale = pack_int8(values, scale)
+            return Packed("compiled-int8", {"weight": values, "scale": scale}, *shape)
+        return Packed("int8", {"weight": values, "scale": scale}, *shape)
+    if processor.compiled:
+        tiles = torch.cat([pack_compiled_nf4(part.floating()) for part in _parts(weight)])
+        return Packed("compiled-nf4", {"weight": tiles}, *shape)
+    if processor.device.type == "cuda":
         _require_bitsandbytes()
-        matrix = weight.floating().to(device)
-        return Packed("cuda-nf4", pack_cuda_nf4(matrix), *matrix.shape)
+        return Packed("cuda-nf4", pack_cuda_nf4(weight.floating().to(processor.device)), *shape)
     _require_fused_nf4()
     levels, absmax = _joined(pack_nf4(part.floating()) for part in _parts(weight))
-    return Packed("nf4", {"weight": levels, "scale": absmax}, *weight.values.shape)
+    return Packed("nf4", {"weight": levels, "scale": absmax}, *shape)
 
 
-def product(packed: Packed, device: torch.device, *, residual: bool) -> Product:
+def product(packed: Packed, processor: Processor, *, residual: bool) -> Product:
     """`residual`: (nearly) exact activations, for a target's head. Raises ModelError without the kernel."""
+    device = processor.device
     if packed.kind == "cuda-nf4":
         _require_bitsandbytes()
         return CudaNf4({name: tensor.to(device) for name, tensor in packed.tensors.items()})
-    weight, scale = packed.tensors["weight"], packed.tensors["scale"]
+    weight, scale = packed.tensors["weight"], packed.tensors.get("scale")
+    if packed.kind in ("compiled-int8", "compiled-nf4"):
+        return Compiled(weight, scale, packed.outputs, packed.inputs)
+    assert scale is not None
     if packed.kind == "nf4":
         _require_fused_nf4()
         return Nf4.packed(weight, scale, packed.outputs, packed.inputs)
@@ -75,12 +110,12 @@ def product(packed: Packed, device: torch.device, *, residual: bool) -> Product:
     return Int8WeightOnly(weight, scale)
 
 
-def layer_product(weight: Weight, quantisation: Quantisation, device: torch.device) -> Product:
+def layer_product(weight: Weight, quantisation: Quantisation, processor: Processor) -> Product:
     """A product inside the layers. Raises ModelError where the device has no kernel for it."""
     if keepable(quantisation):
-        return product(pack(weight, quantisation, device), device, residual=False)
+        return product(pack(weight, quantisation, processor), processor, residual=False)
     kind = torch.bfloat16 if quantisation == "bf16" else torch.float32
-    return Dense(weight.floating().to(device, kind))
+    return Dense(weight.floating().to(processor.device, kind))
 
 
 def _require_bitsandbytes() -> None:
@@ -91,7 +126,7 @@ def _require_bitsandbytes() -> None:
 def _require_fused_nf4() -> None:
     if not nf4_is_fused():
         raise ModelError(
-            'quantisation "nf4" needs bitsandbytes and a processor with AVX512_BF16, or a GPU: '
+            'quantisation "nf4" needs a C compiler, or bitsandbytes and a processor with AVX512_BF16, or a GPU: '
             'set quantisation to "auto" or "int8"'
         )
 
@@ -128,20 +163,20 @@ _WORTH = 1.15
 """NF4 loses more of the model than int8 does: it must be faster by so much to be chosen"""
 
 
-def fastest(inputs: int, outputs: int, device: torch.device) -> Quantisation:
+def fastest(inputs: int, outputs: int, processor: Processor) -> Quantisation:
     """The kind whose products take least time at one and four rows, by a measurement of some 0.2 s.
 
     On a GPU memory decides, and NF4 reads least, where its library is installed.
     """
-    if device.type == "cuda":
+    if processor.device.type == "cuda":
         return "nf4" if importlib.util.find_spec("bitsandbytes") else "int8"
-    if not nf4_is_fused():
+    if not processor.compiled and not nf4_is_fused():
         return "int8"
     weight = Weight(torch.randn(outputs, inputs))
     copies = max(2, min(8, 32_000_000 // (inputs * outputs)))  # more than the caches hold
 
     def cost(quantisation: Quantisation) -> float:
-        products = [layer_product(weight, quantisation, device) for _ in range(copies)]
+        products = [layer_product(weight, quantisation, processor) for _ in range(copies)]
         return sum(_least_time(products, torch.randn(rows, inputs)) for rows in _ROWS)
 
     return "nf4" if cost("nf4") * _WORTH < cost("int8") else "int8"

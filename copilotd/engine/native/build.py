@@ -66,7 +66,12 @@ def _compile(compiler: str, library: Path) -> None:
     command = [compiler, *FLAGS, "-o", str(part), *map(str, sorted(SOURCES.glob("*.c")))]
     try:
         done = subprocess.run(
-            command, cwd=library.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S
+            command,
+            cwd=library.parent,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
         )
         if done.returncode:
             first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")

@@ -20,9 +20,8 @@ GROUP = 16
 def computes(decoder: Decoder) -> bool:
     """Whether the kernels know this decoder."""
     shape = decoder.shape
-    return (
-        all(isinstance(product, Compiled) for product in decoder.products)
-        and all(size % GROUP == 0 for size in (shape.hidden, shape.intermediate, shape.head_size))
+    return all(isinstance(product, Compiled) for product in decoder.products) and all(
+        size % GROUP == 0 for size in (shape.hidden, shape.intermediate, shape.head_size)
     )
 
 
