@@ -45,7 +45,7 @@ enum { INT8_RAISED = 0 };
 /* int8 weights by activations, where INT8_RAISED times the activations' sum is to be taken off the result. */
 INLINE __m256i dot4_int8(__m256i acc, __m256i weights, __m256i x) {
     if (INT8_RAISED) return dot4(acc, _mm256_xor_si256(weights, _mm256_set1_epi8((char)0x80)), x);
-    return dot4(acc, _mm256_abs_epi8(x), _mm256_sign_epi8(weights, x));
+    return dot4(acc, _mm256_abs_epi8(weights), _mm256_sign_epi8(x, weights));
 }
 
 INLINE __m256i four(const int8_t *levels) {
@@ -66,7 +66,7 @@ INLINE void tile_of_nf4(const uint8_t *weight, const Activations *x, int64_t row
             for (int r = 0; r < rows; r++)
                 acc[r] = _mm256_set1_epi32(-NF4_RAISED * x->sum[(row + r) * x->blocks + block]);
             const uint8_t *unit = weight + half * 32;
-#pragma GCC unroll 8
+#pragma GCC unroll 1
             for (int i = 0; i < BLOCK; i += 8, unit += 64) {
                 __m256i packed = _mm256_loadu_si256((const __m256i *)unit);
                 __m256i first = _mm256_shuffle_epi8(table, _mm256_and_si256(packed, nibble));
@@ -101,7 +101,7 @@ INLINE void tile_of_int8(const uint8_t *weight, const float *scale, const Activa
             for (int r = 0; r < rows; r++)
                 acc[r] = _mm256_set1_epi32(-INT8_RAISED * x->sum[(row + r) * x->blocks + block]);
             const uint8_t *unit = weight + half * 32;
-#pragma GCC unroll 16
+#pragma GCC unroll 1
             for (int i = 0; i < BLOCK; i += 4, unit += 64) {
                 __m256i weights = _mm256_loadu_si256((const __m256i *)unit);
 #pragma GCC unroll 4
