@@ -33,6 +33,9 @@ NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
 INTERRUPTED = 130
 """the code of a pull that was ended by a person"""
 
+CREATE_S = 3.0
+"""how long the editor may take to make room for progress; after that it goes without"""
+
 BEGINS = "copilotd pull: "
 LONGEST = 400
 """characters of a complaint"""
@@ -118,10 +121,8 @@ class Fetching:
 
     async def _fetch(self, name: str) -> None:
         token = self._token
-        shows = self._front.supports("window", "workDoneProgress")
+        shows = await self._shows(token)
         if shows:
-            create = types.WorkDoneProgressCreateParams(token)
-            await self._front.request(types.WINDOW_WORK_DONE_PROGRESS_CREATE, create)
             self._tell(types.WorkDoneProgressBegin(f"copilotd: {name}", percentage=0, cancellable=True))
         else:
             self._say(types.MessageType.Info, f"copilotd fetches {name}; it says when it is there.")
@@ -140,6 +141,18 @@ class Fetching:
             )
         elif code != INTERRUPTED:
             self._say(types.MessageType.Warning, complaint or f"copilotd could not fetch {name}.")
+
+    async def _shows(self, token: str) -> bool:
+        """Whether the editor shows progress under this token."""
+        if not self._front.supports("window", "workDoneProgress"):
+            return False
+        create = types.WorkDoneProgressCreateParams(token)
+        try:
+            async with asyncio.timeout(CREATE_S):
+                await self._front.request(types.WINDOW_WORK_DONE_PROGRESS_CREATE, create)
+        except TimeoutError:
+            return False
+        return True
 
     async def _pull(self, name: str, shows: bool) -> tuple[int, str]:
         """The exit code, and what was wrong."""

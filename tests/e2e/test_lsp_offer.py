@@ -17,7 +17,7 @@ import pytest
 from copilotd import wire
 from tests.conftest import processes_of
 from tests.support.hub_server import hub_server
-from tests.support.lsp_driver import LspProcess
+from tests.support.lsp_driver import NO_ANSWER, LspProcess
 from tests.support.scripted import ScriptedDaemon, own_folder_environment
 from tests.support.toy_checkpoints import build, write_model
 from tests.support.window import Window
@@ -76,6 +76,14 @@ def test_a_fetch_that_fails_ends_its_progress_and_says_why(window: Window) -> No
     assert message.startswith("copilotd pull: ")
     kinds = [told["value"]["kind"] for told in editor.notifications("$/progress") if "fetch" in told["token"]]
     assert (kinds[0], kinds[-1]) == ("begin", "end")
+
+
+def test_an_editor_that_never_makes_room_for_progress_is_not_waited_for(window: Window) -> None:
+    answers = {ASKED: {"title": "Fetch starter (93 MB)"}, "window/workDoneProgress/create": NO_ANSWER}
+    editor = opened(window, answers)
+    editor.notified("window/showMessage", lambda message: message["message"].startswith("copilotd pull: "))
+    assert said(editor)[0] == "copilotd fetches starter; it says when it is there."
+    assert editor.notifications("$/progress") == []
 
 
 def test_a_fetch_is_shown_and_ended_by_the_person(window: Window, monkeypatch: pytest.MonkeyPatch) -> None:
