@@ -80,6 +80,15 @@ def test_settings_that_others_may_write(monkeypatch: pytest.MonkeyPatch) -> None
     assert "daemon.threads" in findings[2].text
 
 
+def test_a_wrong_name_is_mended_otherwise_than_a_wrong_value() -> None:
+    user_file().write_text("[daemon]\nthreads = -1\nmodell = 'a'\n")
+    value, name = (found for found in program.read_settings()[1] if found.level == "warning")
+    assert "mend the value" in value.remedy
+    assert "daemon.model?" in name.text
+    assert "correct its name or remove it" in name.remedy
+    assert "value" not in name.remedy
+
+
 # ---- the daemon's place ------------------------------------------------------------------------------------
 
 

@@ -77,18 +77,17 @@ def read_settings() -> tuple[config.Loaded, list[Finding]]:
     except config.SettingsError as error:
         broken = failed("settings", str(error), "Mend the file, then run `copilotd reload`")
         return config.Loaded(), [broken, *findings]
-    findings += [
-        warning(
-            "settings",
-            problem,
-            "The default is in force: mend the value, then run `copilotd reload`",
-        )
-        for problem in loaded.problems
-    ]
+    findings += [warning("settings", problem, _remedy(problem)) for problem in loaded.problems]
     there = [str(file) for file in files if file.is_file()]
     said = sorted(f"{key} from {source}" for key, source in loaded.sources.items())
     text = f"{' and '.join(there) or 'no file, all defaults'}" + (f"; {', '.join(said)}" if said else "")
     return loaded, [ok("settings", text), *findings]
+
+
+def _remedy(problem: str) -> str:
+    if "no such setting" in problem:  # what was probably meant stands there too
+        return "It does nothing: correct its name or remove it, then run `copilotd reload`"
+    return "The default is in force: mend the value, then run `copilotd reload`"
 
 
 def _safe(file: Path) -> Iterator[Finding]:
