@@ -14,6 +14,8 @@ import msgspec
 from msgspec import Struct
 from rich.console import Console
 
+from copilotd.daemon.wording import plural
+
 if TYPE_CHECKING:  # with torch behind them
     from copilotd.backends.local import LocalBackend
     from copilotd.engine.bench import Decoding
@@ -86,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             raise SettingsError("; ".join(loaded.problems))
         with Console(stderr=True).status("loading the models …") as progress:
             backend = LocalBackend.load(loaded.settings, lambda what, done, total: None)
-            progress.update(f"{args.prompts} prompts, plain and speculating …")
+            progress.update(f"{plural(args.prompts, 'prompt')}, plain and speculating …")
             try:
                 report = decode(backend, args.files or standard_library(), args.prompts, args.tokens)
             finally:
@@ -168,7 +170,8 @@ def show(report: DecodeReport) -> None:
         f"({report.speedup:.2f}x, at most {report.ceiling:.2f}x with free drafts)"
     )
     print(f"acceptance   {report.acceptance:8.2f}, {report.tokens_per_step:.2f} tokens per step")
-    print(f"the same text both ways: {'yes' if report.identical else 'NO'}, over {report.prompts} prompts")
+    identical = "yes" if report.identical else "NO"
+    print(f"the same text both ways: {identical}, over {plural(report.prompts, 'prompt')}")
     print(f"target step by rows, ms: {steps}; draft step {report.draft_step_ms:.1f}")
     print(
         f"{report.bytes_per_token / 1e6:.0f} MB per token, {report.bandwidth_share:.0%} of the read bandwidth"

@@ -20,6 +20,7 @@ from copilotd.daemon.launch import LaunchError
 from copilotd.daemon.log import place as place_of
 from copilotd.daemon.platform import Unsupported, Unusable, require_supported
 from copilotd.daemon.status import Status
+from copilotd.daemon.wording import plural
 from copilotd.version import version
 
 HELP = "look at everything copilotd depends on, with a remedy under each warning"
@@ -169,4 +170,4 @@ def _show(diagnosis: Diagnosis) -> None:
                 print(f"           -> {finding.remedy}")
     findings = [finding for section in diagnosis.sections for finding in section.findings]
     counted = {level: sum(finding.level == level for finding in findings) for level in ("failed", "warning")}
-    print(f"\n{counted['failed']} failed, {counted['warning']} warnings")
+    print(f"\n{counted['failed']} failed, {plural(counted['warning'], 'warning')}")

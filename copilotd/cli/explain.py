@@ -17,6 +17,7 @@ from copilotd import wire
 from copilotd.completion.explanation import Explanation
 from copilotd.config import SessionSettings
 from copilotd.daemon.launch import LaunchError, connect
+from copilotd.daemon.wording import plural
 from copilotd.replay.buffer import Buffer
 from copilotd.replay.languages import language_id
 from copilotd.version import version
@@ -102,7 +103,8 @@ def _show(answer: wire.Answer) -> None:
         msgspec.msgpack.decode(answer.explanation, type=Explanation) if answer.explanation else Explanation()
     )
     for part in explanation.parts:
-        console.print(Panel(Text(part.text), title=f"{part.name}: {part.tokens} tokens", title_align="left"))
+        title = f"{part.name}: {plural(part.tokens, 'token')}"
+        console.print(Panel(Text(part.text), title=title, title_align="left"))
     for reason in explanation.reasons:
         time = f"{reason.ms:8.1f} ms" if reason.ms else " " * 11
         console.print(f"{time}  {reason.stage}: {reason.text}", markup=False)
@@ -113,11 +115,13 @@ def _show(answer: wire.Answer) -> None:
         console.print(words)
     counters = explanation.counters
     console.print(
-        f"{counters.prefill_tokens} tokens prefilled, {counters.reused_tokens} reused, "
-        f"{counters.target_steps} steps of the target, {counters.generated_tokens} tokens written"
+        f"{plural(counters.prefill_tokens, 'token')} prefilled, {counters.reused_tokens} reused, "
+        f"{plural(counters.target_steps, 'step')} of the target, "
+        f"{plural(counters.generated_tokens, 'token')} written"
     )
     for source, drafted in counters.drafted.items():
-        console.print(f"{source}: {counters.accepted.get(source, 0)} of {drafted} drafted tokens accepted")
+        accepted = counters.accepted.get(source, 0)
+        console.print(f"{source}: {accepted} of {plural(drafted, 'drafted token')} accepted")
     if not answer.items:
         console.print(f"no suggestion: {answer.reason or answer.outcome}")
     for item in answer.items:

@@ -13,6 +13,7 @@ from copilotd.daemon import platform
 from copilotd.daemon.commands import ask_status
 from copilotd.daemon.launch import LaunchError
 from copilotd.daemon.status import Index, NotRunning, Status
+from copilotd.daemon.wording import plural
 from copilotd.version import version
 
 HELP = "show whether the daemon runs, its models and its counts"
@@ -54,7 +55,8 @@ def _lines(status: Status | NotRunning) -> list[str]:
         f"copilotd {status.version}: {status.state}, pid {status.pid}, up {status.uptime_s:.0f} s",
         f"target {status.target or '-'}, draft {status.draft or '-'}, {status.quantisation or '-'} "
         f"on {status.device or '-'}",
-        f"{status.clients} editors, {status.documents} documents, caches {status.kv_bytes / 2**20:.0f} MB",
+        f"{plural(status.clients, 'editor')}, {plural(status.documents, 'document')}, "
+        f"caches {status.kv_bytes / 2**20:.0f} MB",
         f"answered {asked.answered} ({asked.typed_through} typed through, {asked.joined} joined), "
         f"cancelled {asked.cancelled}, empty: {empty or 'none'}",
         _index(status.index),
@@ -62,7 +64,7 @@ def _lines(status: Status | NotRunning) -> list[str]:
     if exact := _exact(status.identity):
         lines.append(f"changes no token, by the self-test: {exact}")
     lines += [
-        f"{source}: {status.accepted.get(source, 0)} of {number} drafted tokens accepted"
+        f"{source}: {status.accepted.get(source, 0)} of {plural(number, 'drafted token')} accepted"
         for source, number in status.drafted.items()
     ]
     lines += [text for text in dict.fromkeys((status.message, status.last_error)) if text]
@@ -72,7 +74,8 @@ def _lines(status: Status | NotRunning) -> list[str]:
 def _index(index: Index) -> str:
     skipped = ", ".join(f"{reason} {number}" for reason, number in sorted(index.skipped.items()))
     return (
-        f"index: {index.folders} folders, {index.files} files, {index.tokens} tokens; "
+        f"index: {plural(index.folders, 'folder')}, {plural(index.files, 'file')}, "
+        f"{plural(index.tokens, 'token')}; "
         f"left out: {skipped or 'none'}"
     )
 

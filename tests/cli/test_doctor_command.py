@@ -11,7 +11,7 @@ from msgspec import json
 from copilotd import cli
 from copilotd.cli import doctor
 from copilotd.daemon.checks import program
-from copilotd.daemon.checks.finding import Finding
+from copilotd.daemon.checks.finding import Finding, warning
 from copilotd.engine.self_test import Identity
 from tests.support.scripted import ScriptedDaemon
 
@@ -29,6 +29,12 @@ def test_of_a_sound_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert "0 failed" in said
     for line, below in zip(said.splitlines(), said.splitlines()[1:], strict=False):
         assert line.startswith("  warning") == below.startswith("           -> ")
+
+
+def test_one_warning_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    found = doctor.Section("Program", [warning("settings", "odd", "Mend it")])
+    doctor._show(doctor.Diagnosis("1", "warning", [found]))
+    assert capsys.readouterr().out.endswith("\n0 failed, 1 warning\n")
 
 
 def test_as_json_with_a_running_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from copilotd.cli.explain import _place
+from copilotd import wire
+from copilotd.cli.explain import _place, _show
+from copilotd.completion.explanation import Explanation, Part
+from copilotd.engine.generation import Counters
 from copilotd.replay.languages import language_id
 from tests.support.scripted import ScriptedDaemon
 
@@ -26,6 +30,16 @@ def test_prompt_reasons_and_suggestion_are_shown(tmp_path: Path) -> None:
     assert "def total(xs):" in shown.stdout
     assert "sum(xs)" in shown.stdout
     assert "generate:" in shown.stdout
+
+
+def test_one_token_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    counters = Counters(prefill_tokens=1, target_steps=1, generated_tokens=1, drafted={"echo": 1})
+    told = Explanation(parts=[Part("prefix", 1, "x")], counters=counters)
+    _show(wire.Answer(1, (), outcome="empty", explanation=msgspec.msgpack.encode(told)))
+    said = capsys.readouterr().out
+    assert "prefix: 1 token " in said
+    assert "1 token prefilled, 0 reused, 1 step of the target, 1 token written" in said
+    assert "echo: 0 of 1 drafted token accepted" in said
 
 
 def test_a_secret_file_is_not_shown(tmp_path: Path) -> None:

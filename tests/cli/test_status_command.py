@@ -38,5 +38,10 @@ def test_the_index_and_what_the_self_test_found_are_said() -> None:
     said = _lines(status)
     assert "index: 2 folders, 40 files, 9000 tokens; left out: ignored 3, secret 1" in said
     assert "changes no token, by the self-test: speculation, not warm caches" in said
+    status.index, status.clients, status.drafted = Index(1, 1, 1), 1, {"lookup": 1}
+    text = "\n".join(_lines(status))
+    assert "1 editor, 0 documents, " in text
+    assert "index: 1 folder, 1 file, 1 token; " in text
+    assert "lookup: 0 of 1 drafted token accepted" in text
     status.identity = Identity()
     assert "self-test" not in "".join(_lines(status))

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from copilotd.backends.base import Calibration, Description, Identity
 from copilotd.config import DaemonSettings
@@ -106,7 +107,8 @@ def test_a_free_place_and_one_that_is_not_ours_alone(tmp_path: Path, monkeypatch
 
 def test_a_daemon_by_its_state() -> None:
     assert one(place.check_daemon(None), "daemon").level == "skipped"
-    assert one(place.check_daemon(a_status()), "daemon").level == "ok"
+    one_editor = one(place.check_daemon(a_status(clients=1, documents=2)), "daemon")
+    assert (one_editor.level, "1 editor, 2 documents" in one_editor.text) == ("ok", True)
     assert one(place.check_daemon(a_status(last_error="x")), "daemon").level == "warning"
     failed = one(place.check_daemon(a_status(state="failed", message="no model")), "daemon")
     assert (failed.level, "no model" in failed.text) == ("failed", True)
@@ -199,7 +201,9 @@ def test_what_a_load_found() -> None:
     findings = list(models.check_loaded(good))
     assert {finding.level for finding in findings} == {"ok"}
     assert "1: 5.0  2: 6.5" in one(findings, "steps").text
-    assert "200 tokens/s" in one(findings, "speed").text
+    assert one(findings, "speed").text.startswith("2 threads, 200 tokens/s")
+    good = structs.replace(good, calibration=structs.replace(good.calibration, threads=1))
+    assert one(models.check_loaded(good), "speed").text.startswith("1 thread, ")
     bad = Description(target="T", identity=Identity(speculation=False, cache=False))
     assert one(models.check_loaded(bad), "identity").level == "warning"
 
@@ -231,7 +235,8 @@ def test_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_index() -> None:
     index = Index(folders=1, files=3, tokens=9, skipped={"secret": 1})
-    assert "left out: 1 secret" in one(workspace.check_index(HERE, a_status(index=index)), "index").text
+    said = one(workspace.check_index(HERE, a_status(index=index)), "index").text
+    assert said == "1 folder, 3 files, 9 tokens; left out: 1 secret"
     assert one(workspace.check_index(HERE, None), "index").level == "skipped"
     assert one(workspace.check_index(DaemonSettings(index=False), None), "index").level == "skipped"
 

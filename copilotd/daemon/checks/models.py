@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from copilotd.backends.base import Description
 from copilotd.config import DaemonSettings
 from copilotd.daemon.checks.finding import Finding, failed, ok, skipped, warning
+from copilotd.daemon.wording import plural
 from copilotd.models.choice import choose
 from copilotd.models.errors import ModelError
 from copilotd.models.machine import look
@@ -105,7 +106,7 @@ def _calibration(loaded: Description) -> Iterator[Finding]:
     yield ok("steps", f"ms of a step of the target by its rows: {steps}")
     if measured.draft_step_ms:
         yield ok("draft step", f"{measured.draft_step_ms[0][1]:.1f} ms")
-    threads = f"{measured.threads} threads, " if measured.threads else ""
+    threads = f"{plural(measured.threads, 'thread')}, " if measured.threads else ""
     yield ok(
         "speed",
         f"{threads}{1e3 / measured.step_ms[0][1]:.0f} tokens/s plain, "

@@ -12,6 +12,7 @@ from copilotd.daemon import platform
 from copilotd.daemon.checks.finding import Finding, failed, ok, skipped, warning
 from copilotd.daemon.launch import find
 from copilotd.daemon.status import Status
+from copilotd.daemon.wording import plural
 from copilotd.models.store import models_folder
 from copilotd.version import newer
 from copilotd.version import version as own_version
@@ -78,8 +79,8 @@ def check_daemon(status: Status | None) -> Iterator[Finding]:
         )
         return
     about = (
-        f"pid {status.pid}, up {status.uptime_s / 60:.0f} min, {status.clients} editors, "
-        f"{status.documents} documents"
+        f"pid {status.pid}, up {status.uptime_s / 60:.0f} min, {plural(status.clients, 'editor')}, "
+        f"{plural(status.documents, 'document')}"
     )
     if status.state == "failed":
         yield failed(

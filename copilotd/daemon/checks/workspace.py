@@ -12,6 +12,7 @@ from pathlib import Path
 from copilotd.config import DaemonSettings
 from copilotd.daemon.checks.finding import Finding, ok, skipped, warning
 from copilotd.daemon.status import Status
+from copilotd.daemon.wording import plural
 
 LIMITS = Path("/proc/sys/fs/inotify")
 LEAST_WATCHES = 16_384
@@ -28,8 +29,8 @@ def check_index(settings: DaemonSettings, status: Status | None) -> Iterator[Fin
         left_out = ", ".join(f"{number} {reason}" for reason, number in sorted(index.skipped.items()))
         yield ok(
             "index",
-            f"{index.folders} folders, {index.files} files, {index.tokens} tokens; "
-            f"left out: {left_out or 'none'}",
+            f"{plural(index.folders, 'folder')}, {plural(index.files, 'file')}, "
+            f"{plural(index.tokens, 'token')}; left out: {left_out or 'none'}",
         )
 
 
