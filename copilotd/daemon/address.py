@@ -81,10 +81,12 @@ class Address:
 
     def renew(self) -> None:
         """Listen anew after a cleaner took the socket. Raises Unusable."""
+        self.listener.close()
         self._take(*platform.listen(self._environ))
 
     def withdraw(self) -> None:
         """No longer to be found; the lock stays until the process has freed its models."""
+        self.listener.close()
         if self.reachable():
             self.path.unlink(missing_ok=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,10 @@ from copilotd.daemon.platform import Unusable
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     return {"COPILOTD_HOME": str(tmp_path)}
+
+
+def is_closed(listener: socket.socket) -> bool:
+    return listener.fileno() == -1
 
 
 def never(path: Path) -> bool:
@@ -71,11 +76,14 @@ def test_lost_files_are_noticed(environ: dict[str, str]) -> None:
     assert address.reachable()
     address.path.unlink()
     assert not address.reachable()
+    first = address.listener
     address.renew()
     assert address.reachable()
+    assert is_closed(first)
     daemon_lock(environ).path.unlink()
     assert not address.owned()
     address.release()
+    assert is_closed(address.listener)
 
 
 def test_starts_that_come_to_nothing_are_spread(environ: dict[str, str]) -> None:
