@@ -32,6 +32,9 @@ NEEDED = ("config.json", "tokenizer.json")
 MANIFEST = "source.json"
 ANSWER_S = 10.0
 """how long the hub may take to connect, and to answer with a list of files"""
+STALL_S = 5.0
+"""how long a download may bring nothing before the library asks anew for the rest: five times, then the pull
+ends. HF_HUB_DOWNLOAD_TIMEOUT comes first"""
 RESERVE = 200_000_000
 """bytes of the disk that stay free"""
 CHUNK = 1 << 20
@@ -225,6 +228,8 @@ class _Hub(Struct, frozen=True):
     """file_download.http_get"""
     url: Any
     """hf_hub_url"""
+    silence: type[Exception]
+    """httpx2.TimeoutException"""
 
 
 @contextmanager
@@ -245,6 +250,8 @@ def _library() -> Iterator[_Hub]:
         ) from error
     constants.HF_HUB_DISABLE_TELEMETRY = True  # it would ask which programs to tell about
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK
+    if "HF_HUB_DOWNLOAD_TIMEOUT" not in os.environ:
+        constants.HF_HUB_DOWNLOAD_TIMEOUT = STALL_S
     disable_progress_bars()
     logging.set_verbosity_error()
     logging.get_logger().setLevel("CRITICAL")
@@ -260,6 +267,7 @@ def _library() -> Iterator[_Hub]:
             headers=headers,
             get=http_get,
             url=huggingface_hub.hf_hub_url,
+            silence=httpx2.TimeoutException,
         )
     except HfHubHTTPError as error:
         raise PullError(_refused(shown, error.response.status_code)) from None
@@ -349,10 +357,15 @@ def _listing(library: _Hub, entry: Entry) -> Listing:
 def _download(library: _Hub, listing: Listing, file: Remote, out: _Counting, resumed: int) -> None:
     if not file.bytes:
         return
-    library.get(
-        library.url(listing.repository, file.name, revision=listing.revision, endpoint=library.endpoint),
-        out,
-        resume_size=resumed,
-        headers=library.headers,
-        expected_size=file.bytes,
-    )
+    try:
+        library.get(
+            library.url(listing.repository, file.name, revision=listing.revision, endpoint=library.endpoint),
+            out,
+            resume_size=resumed,
+            headers=library.headers,
+            expected_size=file.bytes,
+        )
+    except library.silence:
+        raise PullError(
+            f"{library.shown} sends nothing more of {file.name}. What is here is kept: pull again to go on. {_WAYS}"
+        ) from None

@@ -12,12 +12,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from huggingface_hub import constants
 
 from copilotd.models import hub, store, workplace
 from copilotd.models.catalogue import named
@@ -230,6 +232,38 @@ def test_a_hub_that_hangs_is_not_waited_for(server: HubServer, monkeypatch: pyte
     server.hang = 3.0
     with pytest.raises(PullError, match=r"does not answer.*HTTPS_PROXY.*HF_ENDPOINT.*models add"):
         hub.pull(ENTRY, quiet)
+
+
+def test_a_download_that_stalls_is_given_up_and_goes_on_with_the_next_pull(
+    server: HubServer, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "STALL_S", 0.2)
+    goes_on = threading.Event()
+    half = len(files[WEIGHTS[1]]) // 2
+
+    def stall(sent: int) -> None:
+        if sent > half:
+            goes_on.wait(60)
+
+    server.after = stall
+    began = time.monotonic()
+    with pytest.raises(
+        PullError, match=rf"sends nothing more of {WEIGHTS[1]}.*kept: pull again.*HTTPS_PROXY"
+    ):
+        hub.pull(ENTRY, quiet)
+    assert time.monotonic() - began < 30  # the library's own patience is a minute
+    goes_on.set()
+    server.requests.clear()
+    hub.pull(ENTRY, quiet)
+    assert_right(files)
+    assert [request for request in server.requests if "bytes=" in request]
+
+
+def test_a_persons_own_patience_comes_first(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 77)
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "77")  # which the library has read
+    hub.pull(ENTRY, quiet)
+    assert constants.HF_HUB_DOWNLOAD_TIMEOUT == 77
 
 
 @pytest.mark.parametrize(
