@@ -147,23 +147,29 @@ def _copilotd(plan: Plan, stack: ExitStack, found: Found) -> Iterator[tuple[str,
 
 
 def _transformers(plan: Plan, stack: ExitStack, found: Found) -> Iterator[tuple[str, str, Any]]:
-    weights = plan.weights
-    worker = stack.enter_context(
-        Worker(
-            Job(
-                kind="transformers",
-                target=str(weights.floating("target")),
-                draft=str(weights.floating("draft")) if weights.draft else "",
-                quantisation="bf16",
-                threads=plan.threads,
-                context=plan.context,
-            )
+    worker = stack.enter_context(transformers(plan.weights, plan.threads, plan.context))
+    yield "transformers bf16, plain", "plain", worker
+    for mode, name in assisted(plan.weights).items():
+        yield name, mode, worker
+
+
+def transformers(weights: Weights, threads: int, context: int) -> Worker:
+    return Worker(
+        Job(
+            kind="transformers",
+            target=str(weights.floating("target")),
+            draft=str(weights.floating("draft")) if weights.draft else "",
+            quantisation="bf16",
+            threads=threads,
+            context=context,
         )
     )
-    yield "transformers bf16, plain", "plain", worker
-    yield "transformers bf16, prompt lookup", "lookup", worker
-    if weights.draft:
-        yield "transformers bf16, draft model", "draft", worker
+
+
+def assisted(weights: Weights) -> dict[str, str]:
+    """The names of transformers' ways to speculate with such weights."""
+    names = {"lookup": "transformers bf16, prompt lookup"}
+    return names | ({"draft": "transformers bf16, draft model"} if weights.draft else {})
 
 
 def _llama(plan: Plan, stack: ExitStack, found: Found) -> Iterator[tuple[str, str, Any]]:

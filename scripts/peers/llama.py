@@ -174,7 +174,7 @@ class Server:
         for event in self._stream("/infill", body):
             text += event.get("content", "")
             ids += event.get("tokens", [])
-            if line_ms is None and "\n" in text.lstrip("\n"):
+            if line_ms is None and has_line(text):
                 line_ms = (time.perf_counter() - started) * 1e3
             last = event
         if line_ms is None and text.strip():
@@ -205,6 +205,11 @@ class Server:
                     yield json.loads(line[6:])
         finally:
             connection.close()
+
+
+def has_line(text: str) -> bool:
+    """The first line with something in it is complete."""
+    return "\n" in text.lstrip("\n")
 
 
 GREEDY = {"samplers": ["top_k"], "top_k": 1, "temperature": 0.0, "cache_prompt": True, "return_tokens": True}

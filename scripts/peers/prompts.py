@@ -1,4 +1,4 @@
-"""Places to complete in real files: fresh ones, and ones whose text stands nearby already."""
+"""Places to complete in real files: fresh ones, and ones whose text stands nearby already. The prompt of /infill."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from copilotd.cli.bench import layout, standard_library
+from copilotd.completion.anchor import budget_for
 from copilotd.models.vocabulary import Vocabulary
 
 SUFFIX_SHARE = 4
@@ -48,3 +49,23 @@ def copied(text: str, cursor: int) -> tuple[str, str]:
     block = "".join(lines[:COPIED_LINES])
     end = start + len(block)
     return text[:end] + lines[0], text[end:]
+
+
+def window(context: int, tokens: int) -> int:
+    """Tokens around the cursor, as many as copilotd's prompt has; /infill calls them a batch."""
+    budget = budget_for(context, 16, tokens, fills_in=True)
+    return (budget.prefix + budget.suffix) // 4 * 4
+
+
+def filled_in(vocabulary: Vocabulary, prefix: str, suffix: str, middle: str, window: int) -> list[int]:
+    """The ids that llama-server's /infill makes of a place. The two names in them are its own."""
+    fim, quarter = vocabulary.fim, window // 4
+    assert fim is not None
+    assert fim.repository is not None
+    assert fim.file is not None
+    line = vocabulary.encode(middle)
+    before = vocabulary.encode(prefix)[-3 * quarter :] + line
+    after = vocabulary.encode(suffix)[: max(0, quarter - 2 - len(line))]
+    project = [fim.repository, *vocabulary.encode("myproject\n")]
+    file = [fim.file, *vocabulary.encode("filename\n")]
+    return [*project, *file, *layout(vocabulary, before, after)]

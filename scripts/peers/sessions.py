@@ -18,14 +18,14 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from copilotd.cli.bench import standard_library
-from copilotd.completion.anchor import budget_for
 from copilotd.config import SessionSettings
 from copilotd.replay.buffer import Buffer
 from copilotd.replay.editor import Editor, Reply
 from copilotd.replay.trace import Edit, Position, Trace
 from peers.llama import Server, peak_mb
+from peers.prompts import window
 from peers.screen import Screen, Stroke
-from peers.vim import TOKENS, LlamaVim
+from peers.vim import TOKENS, Infill, LlamaVim
 from peers.weights import Weights
 
 CONTEXT = 2048
@@ -138,17 +138,15 @@ class Daemon:
 
 def llama_server(weights: Weights, kind: str, threads: int) -> Server:
     """With windows of the size that copilotd's prompt has: /infill gives 3/4 of a batch to the prefix."""
-    budget = budget_for(CONTEXT, 16, TOKENS, fills_in=True)
-    batch = (budget.prefix + budget.suffix) // 4 * 4
-    return Server(weights.gguf("target", kind), threads, CONTEXT + 512, batch)
+    return Server(weights.gguf("target", kind), threads, CONTEXT + 512, window(CONTEXT, TOKENS))
 
 
-def llama_vim(server: Server, kind: str) -> Contender:
+def llama_vim(name: str, infill: Infill, rss_mb: Callable[[], float]) -> Contender:
     @asynccontextmanager
     async def begin(folder: Path, screen: Screen) -> AsyncIterator[Assistant]:
-        yield LlamaVim(server, screen)
+        yield LlamaVim(infill, screen)
 
-    return Contender(f"llama.cpp {kind}, llama.vim's rules", begin, lambda: server.rss_mb)
+    return Contender(f"{name}, llama.vim's rules", begin, rss_mb)
 
 
 def copilotd(daemon: Daemon) -> Contender:

@@ -1,16 +1,16 @@
-"""A client of llama-server with llama.vim's rules: layout, look-back cache, retry, the request ahead."""
+"""A client with llama.vim's rules: layout, look-back cache, retry, the request ahead."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from msgspec import Struct
 
-from peers.llama import Server
+from peers.llama import Completion
 from peers.screen import Screen, Stroke
 
 PREFIX_LINES, SUFFIX_LINES = 256, 64
@@ -22,6 +22,10 @@ LOOK_BACK = 128
 REMEMBERED = 250
 LINE_SUFFIX = 8
 """characters after the cursor on its line; with more it is not asked by itself"""
+
+
+Infill = Callable[[str, str, str, int, float], Completion]
+"""what answers: prefix, suffix, middle, tokens and for how many ms it may go on past the first line"""
 
 
 class Place(Struct, frozen=True):
@@ -47,8 +51,8 @@ def place(text: str, cursor: int) -> Place | None:
 class LlamaVim:
     """Suggests to a screen. Requests go one after the other, each in a thread of its own."""
 
-    def __init__(self, server: Server, screen: Screen) -> None:
-        self._server = server
+    def __init__(self, infill: Infill, screen: Screen) -> None:
+        self._infill = infill
         self._screen = screen
         self._remembered: OrderedDict[Place, str] = OrderedDict()
         self._busy = False
@@ -106,7 +110,7 @@ class LlamaVim:
             blank = wanted.middle.isspace()
             middle = "" if blank else wanted.middle
             said = await asyncio.to_thread(
-                self._server.infill, wanted.prefix, wanted.suffix, middle, TOKENS, limit_ms
+                self._infill, wanted.prefix, wanted.suffix, middle, TOKENS, limit_ms
             )
         finally:
             self._busy = False

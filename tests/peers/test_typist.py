@@ -73,7 +73,7 @@ def test_the_place_is_whole_lines_and_the_line_up_to_the_cursor() -> None:
 def play(server: Scripted, lines: list[str], pause: float) -> tuple[LlamaVim, Screen]:
     async def typing() -> tuple[LlamaVim, Screen]:
         screen = Screen()
-        vim = LlamaVim(server, screen)  # type: ignore[arg-type]
+        vim = LlamaVim(server.infill, screen)
         for line in lines:
             text = ABOVE + line
             stroke = screen.moved(text, len(text))
