@@ -13,6 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from copilotd.config import DaemonSettings, SettingsError, load
 from copilotd.models import hub, starter, store
 from copilotd.models.catalogue import CATALOGUE, Entry, named
+from copilotd.models.offer import with_draft
 from copilotd.models.wheel import PullError
 
 HELP = "fetch a model (without a name: list what can be fetched)"
@@ -51,9 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if entry is None or not (entry.hub or entry.name == starter.NAME):
         say(f"copilotd pull: no model is called {args.name!r}; `copilotd pull` lists those there are")
         return 2
-    wanted = [entry]
-    if entry.draft is not None and not args.alone:
-        wanted += [draft for draft in CATALOGUE if draft.name == entry.draft]
+    wanted = (entry,) if args.alone else with_draft(entry, settings)
     fetched = []
     try:
         for one in wanted:

@@ -18,7 +18,10 @@ HUB_BYTES = 2
 class Offer(Struct, frozen=True, kw_only=True):
     name: str
     """for `copilotd pull`"""
+    draft: str = ""
+    """what is fetched with it; "": nothing"""
     bytes: int
+    """of both"""
     source: str
     licence: str
 
@@ -28,7 +31,8 @@ class Offer(Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        return f"{self.name}: {self.size} from {self.source}, {self.licence}"
+        both = f"{self.name} and its draft {self.draft}" if self.draft else self.name
+        return f"{both}: {self.size} from {self.source}, {self.licence}"
 
 
 def offers(settings: DaemonSettings, machine: Machine) -> tuple[Offer, ...]:
@@ -45,14 +49,25 @@ def offers(settings: DaemonSettings, machine: Machine) -> tuple[Offer, ...]:
         machine = look(settings, measure=True)
     best = best_to_fetch(settings, machine)
     if best is not None and best.place is None:
-        found.append(_of_the_hub(best.entry))
+        found.append(_of_the_hub(best.entry, settings))
     return tuple(found)
 
 
-def _of_the_hub(entry: Entry) -> Offer:
+def with_draft(entry: Entry, settings: DaemonSettings) -> tuple[Entry, ...]:
+    """What a pull of this name brings: the model, and the draft that goes with it if the settings want that.
+    It pays with every target of the catalogue; the memory that is free just now decides at each load."""
+    draft = named(entry.draft) if entry.draft is not None else None
+    if draft is None or settings.speculation == "off":
+        return (entry,)
+    return (entry, draft) if settings.draft == "auto" or named(settings.draft) == draft else (entry,)
+
+
+def _of_the_hub(entry: Entry, settings: DaemonSettings) -> Offer:
+    fetched = [one for one in with_draft(entry, settings) if store.on_disk(one) is None]
     return Offer(
         name=entry.name,
-        bytes=entry.parameters * HUB_BYTES,
+        draft=next((one.name for one in fetched if one is not entry), ""),
+        bytes=sum(one.parameters for one in fetched) * HUB_BYTES,
         source="the Hugging Face hub",
         licence=entry.licence,
     )

@@ -150,6 +150,23 @@ def test_a_model_comes_with_its_draft(pulled: list[str], capsys: pytest.CaptureF
     assert pulled[2:] == ["Qwen2.5-Coder-1.5B"]
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "both"),
+    [
+        ("COPILOTD_DRAFT", "none", False),
+        ("COPILOTD_DRAFT", "/models/mine", False),
+        ("COPILOTD_DRAFT", "qwen2.5-coder-0.5b", True),
+        ("COPILOTD_SPECULATION", "off", False),
+    ],
+)
+def test_a_draft_that_the_settings_do_not_want_is_not_fetched(
+    pulled: list[str], monkeypatch: pytest.MonkeyPatch, variable: str, value: str, both: bool
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert run("Qwen2.5-Coder-7B") == 0
+    assert pulled == ["Qwen2.5-Coder-7B", "Qwen2.5-Coder-0.5B"][: 1 + both]
+
+
 def test_a_research_licence_is_said(pulled: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run("Qwen2.5-Coder-3B", "--alone") == 0
     assert "Qwen-Research: read it, it does not allow all work" in capsys.readouterr().err

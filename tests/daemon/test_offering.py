@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from msgspec import structs
+
 from copilotd.config import DaemonSettings
 from copilotd.daemon.offering import KEEP, Once, message
+from copilotd.models import store
+from copilotd.models.choice import PAYS, candidates
 from copilotd.models.machine import Machine
 from copilotd.models.offer import Offer, offers
 
@@ -35,7 +40,29 @@ def test_what_is_offered_is_fast_enough_to_type_with_and_fits() -> None:
 def test_the_question_names_sizes_and_sources_and_lets_things_be() -> None:
     asked = message(offers(DaemonSettings(), machine(20e9)))
     assert "starter: 93 MB from the Python package index, Apache-2.0" in asked.text
-    assert "Qwen2.5-Coder-1.5B: 3.1 GB from the Hugging Face hub, Apache-2.0" in asked.text
+    assert (
+        "Qwen2.5-Coder-1.5B and its draft Qwen2.5-Coder-0.5B: 4.1 GB from the Hugging Face hub, Apache-2.0"
+        in asked.text
+    )
+    assert asked.choices[1].title == "Fetch Qwen2.5-Coder-1.5B (4.1 GB)"
     assert [choice.pull for choice in asked.choices] == ["starter", "Qwen2.5-Coder-1.5B", ""]
     assert asked.choices[-1] == KEEP
     assert message(()).choices == ()
+
+
+def test_a_draft_is_offered_unless_it_is_there_or_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = "Qwen2.5-Coder-1.5B: 3.1 GB from the Hugging Face hub, Apache-2.0"
+    assert offers(DaemonSettings(draft="none"), machine(20e9))[-1].words == alone
+    assert offers(DaemonSettings(speculation="off"), machine(20e9))[-1].words == alone
+    there = {"Qwen2.5-Coder-0.5B": Path("/models/draft")}
+    monkeypatch.setattr(store, "on_disk", lambda entry: there.get(entry.name))
+    assert offers(DaemonSettings(), machine(20e9))[-1].words == alone
+
+
+def test_drafts_pay_with_every_target_that_has_one() -> None:
+    """So what is fetched does not depend on the machine."""
+    for device in ("cpu", "cuda"):
+        here = structs.replace(machine(500e9), device=device)
+        found = [one for one in candidates(DaemonSettings(), here) if one.entry.hub and one.entry.draft]
+        assert found
+        assert all(one.gain >= PAYS for one in found)
