@@ -66,6 +66,8 @@ def kernels() -> ctypes.CDLL:
         POINTER(Product), c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int64,
     ]  # fmt: skip
     library.multiply_floats.restype = None
+    library.prefer_large_pages.argtypes = [c_void_p, c_int64]
+    library.prefer_large_pages.restype = None
     library.scratch_bytes.argtypes = [POINTER(Decoder), c_int64, c_int64]
     library.scratch_bytes.restype = c_int64
     library.step.argtypes = [

@@ -66,7 +66,9 @@ class Compiled:
         """What `pack_int8`, or without `scale` `pack_nf4`, gave for a matrix [outputs, inputs]. Raises
         CannotBuild."""
         self._kernels = library.kernels()
-        self._weight = weight.contiguous()
+        self._weight = torch.empty_like(weight)
+        self._kernels.prefer_large_pages(self._weight.data_ptr(), weight.nbytes)
+        self._weight.copy_(weight)
         self._scale = None if scale is None else scale.contiguous()
         self.nbytes = weight.nbytes + (0 if scale is None else scale.nbytes)
         self.structure = library.Product(

@@ -54,12 +54,19 @@ INLINE __m256i four(const int8_t *levels) {
     return _mm256_set1_epi32(word);
 }
 
+enum { AHEAD = 3072 }; /* bytes: the processor's own fetching stops at every page and every other thread's tile */
+
+INLINE void fetch_ahead(const uint8_t *weight, int bytes) {
+    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)weight + AHEAD + i, _MM_HINT_T0);
+}
+
 /* sums[row][half] = Σ over the blocks of scales times exact sums, for eight outputs each */
 INLINE void tile_of_nf4(const uint8_t *weight, const Activations *x, int64_t row, __m256 sums[][2], int rows) {
     const __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(NF4_LEVELS));
     const __m256i nibble = _mm256_set1_epi8(15);
     const int8_t *levels = x->levels + row * x->blocks * BLOCK;
     for (int64_t block = 0; block < x->blocks; block++, weight += NF4_BLOCK_BYTES) {
+        fetch_ahead(weight, NF4_BLOCK_BYTES);
         for (int half = 0; half < 2; half++) {
             __m256i acc[MOST_ROWS];
 #pragma GCC unroll 4
@@ -95,6 +102,7 @@ INLINE void tile_of_int8(const uint8_t *weight, const float *scale, const Activa
                          __m256 sums[][2], int rows) {
     const int8_t *levels = x->levels + row * x->blocks * BLOCK;
     for (int64_t block = 0; block < x->blocks; block++, weight += INT8_BLOCK_BYTES) {
+        fetch_ahead(weight, INT8_BLOCK_BYTES);
         for (int half = 0; half < 2; half++) {
             __m256i acc[MOST_ROWS];
 #pragma GCC unroll 4

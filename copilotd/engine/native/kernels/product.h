@@ -27,3 +27,6 @@ void multiply(const Product *product, const Activations *x, int64_t rows, const 
 /* The same of floats x [rows][inputs]; `scratch` is activations_bytes(rows, inputs) of memory. */
 void multiply_floats(const Product *product, const float *x, int64_t rows, float *out, int64_t stride, void *scratch,
                      int64_t threads);
+
+/* Ask for large pages, before the memory is first written: steps read all of it, and small pages cost them a tenth. */
+void prefer_large_pages(void *memory, int64_t bytes);
