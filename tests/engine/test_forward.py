@@ -9,9 +9,8 @@ from copilotd.engine.forward import _gated
 from copilotd.engine.runner import Cache, Runner
 from copilotd.engine.self_test import Identity, self_test
 from tests.support.kernels import holds_here
-from tests.support.tiny_models import HOLDS, OutlierInt8, runner
+from tests.support.tiny_models import FREE, HOLDS, OutlierInt8, runner
 
-FREE = ("int8", "nf4")
 IDS = [(11 * i * i + 3 * i) % 256 for i in range(340)]
 
 
@@ -72,11 +71,13 @@ def test_a_step_after_a_cut_is_as_if_nothing_had_been_there(hold: str) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_wide_steps_are_the_same_with_any_number_of_threads(threads: int) -> None:
+@pytest.mark.parametrize("hold", FREE)
+def test_wide_steps_are_the_same_with_any_number_of_threads(hold: str, threads: int) -> None:
     """Several threads cut long tensors anywhere, also where a vector's worth of elements is not full."""
+    holds_here(hold)
     many = torch.randn(40, 301, 2 * 150, generator=torch.Generator().manual_seed(0))
     one_by_one = [torch.cat([_gated(row.clone()) for row in gate_up.split(1)]) for gate_up in many]
-    model = runner(HOLDS["int8"], chunk=300)
+    model = runner(HOLDS[hold], chunk=300)
     expected = model.step(prefilled(model, IDS[:300], 1), IDS[300:301], 1)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -89,8 +90,10 @@ def test_wide_steps_are_the_same_with_any_number_of_threads(threads: int) -> Non
         torch.set_num_threads(before)
 
 
-def test_logits_are_cut_to_the_real_vocabulary() -> None:
-    model = runner(HOLDS["int8"], vocabulary=200, rows=256)
+@pytest.mark.parametrize("hold", ["int8-weights", "compiled-int8", "compiled-nf4"])
+def test_logits_are_cut_to_the_real_vocabulary(hold: str) -> None:
+    holds_here(hold)
+    model = runner(HOLDS[hold], vocabulary=200, rows=256)
     cache = model.new_cache(8)
     logits = model.step(cache, [1, 2, 3], 2)
     assert logits.shape == (2, 200)
@@ -98,9 +101,10 @@ def test_logits_are_cut_to_the_real_vocabulary() -> None:
     assert model.step(cache, [1], 0).shape == (0, 200)
 
 
-@pytest.mark.parametrize("hold", ["int8", "fp32"])
+@pytest.mark.parametrize("hold", ["int8-weights", "fp32", "compiled-int8"])
 @pytest.mark.parametrize(("count", "rows"), [(0, 0), (1, 2), (65, 1), (2, -1)])
 def test_impossible_steps_are_refused(hold: str, count: int, rows: int) -> None:
+    holds_here(hold)
     model = runner(HOLDS[hold])
     with pytest.raises(ValueError, match="a step of"):
         model.step(model.new_cache(100), [1] * count, rows)

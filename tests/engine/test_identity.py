@@ -10,22 +10,19 @@ import torch
 from copilotd.engine.drafters.base import Drafter
 from copilotd.engine.engine import Engine
 from copilotd.engine.generation import GenerationRequest, Surroundings
-from copilotd.engine.products import nf4_is_fused
 from tests.support import engine_checks as checks
 from tests.support.engine_checks import CHEAP_DRAFTS, adversaries, carry_on, nothing, run_loop
-from tests.support.tiny_models import HOLDS, OutlierInt8, runner, source_prompts
+from tests.support.kernels import holds_here
+from tests.support.tiny_models import FREE, HOLDS, OutlierInt8, runner, source_prompts
 
 V = 256
 PROMPTS = 200
 
-fused = pytest.mark.skipif(not nf4_is_fused(), reason="this processor has no fused NF4 kernel")
-FREE = [pytest.param("int8"), pytest.param("nf4", marks=fused)]
-ALL = [*FREE, pytest.param("fp32"), pytest.param("bf16")]
 
-
-@pytest.mark.parametrize("hold", ALL)
+@pytest.mark.parametrize("hold", HOLDS)
 def test_speculation_changes_neither_ids_nor_logit_bits(hold: str) -> None:
     """Over prompts from real source files: adversarial drafts and the real ones, one after the other."""
+    holds_here(hold)
     target = runner(HOLDS[hold])
     hybrid = checks.hybrid(target, runner(HOLDS[hold], noise=0.1))
     distinct = set()
@@ -49,6 +46,7 @@ def test_speculation_changes_neither_ids_nor_logit_bits(hold: str) -> None:
 @pytest.mark.parametrize("hold", FREE)
 def test_warm_is_cold_bit_for_bit(hold: str) -> None:
     """Any history of typing, Enter, Backspace, jumps, cancels and drafts leaves the cache of a fresh run."""
+    holds_here(hold)
     rng = random.Random(5)
     target = runner(HOLDS[hold], chunk=24)
     engine = Engine(target, runner(HOLDS[hold], noise=0.2), context_tokens=400, costs=CHEAP_DRAFTS)

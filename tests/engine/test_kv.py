@@ -9,21 +9,22 @@ import torch
 
 from copilotd.engine.forward import DecoderRunner
 from copilotd.engine.kv import KvCache
+from copilotd.engine.native.runner import HalfCache, NativeRunner
 from tests.support.kernels import holds_here
 from tests.support.tiny_models import HOLDS, runner
 
-
-def rows_of(cache: KvCache) -> torch.Tensor:
-    length = len(cache.ids)
-    return torch.stack(
-        [
-            torch.stack((k[:, :, :length].mT, v[:, :length]))
-            for k, v in zip(cache.keys, cache.values, strict=True)
-        ]
-    )
+OURS = ("int8-weights", "fp32", "compiled-int8")
+"""every kind of cache, and of step"""
 
 
-def fresh(model: DecoderRunner, ids: list[int]) -> KvCache:
+def rows_of(cache: KvCache | HalfCache) -> torch.Tensor:
+    """[keys and values, layers and key heads, rows, head size]"""
+    keys = cache._keys.transpose(2, 3) if isinstance(cache, HalfCache) else cache._keys.mT
+    values = cache._values.flatten(0, -3)
+    return torch.stack((keys.reshape(values.shape), values))[:, :, : len(cache.ids)]
+
+
+def fresh(model: DecoderRunner | NativeRunner, ids: list[int]) -> KvCache | HalfCache:
     cache = model.new_cache(len(ids))
     for start in range(0, len(ids), model.chunk):
         model.step(cache, ids[start : start + model.chunk], 0)
@@ -59,29 +60,35 @@ def test_any_sequence_of_appends_and_cuts_leaves_the_rows_of_a_fresh_run(
             torch.testing.assert_close(rows_of(cache), expected, rtol=1e-2, atol=1e-2)
 
 
-def test_the_audit_can_fail() -> None:
-    model = runner(HOLDS["int8"])
+@pytest.mark.parametrize("hold", OURS)
+def test_the_audit_can_fail(hold: str) -> None:
+    holds_here(hold)
+    model = runner(HOLDS[hold])
     cache = model.new_cache(32)
-    model.step(cache, list(range(20)), 0)
+    for start in range(0, 20, 5):
+        model.step(cache, list(range(start, start + 5)), 0)
     del cache.ids[10]  # an off-by-one: the rows no longer belong to the ids
     assert not torch.equal(rows_of(cache), rows_of(fresh(model, cache.ids)))
 
 
-def test_a_cut_costs_nothing_and_cannot_lengthen() -> None:
-    model = runner(HOLDS["int8"])
+@pytest.mark.parametrize("hold", OURS)
+def test_a_cut_costs_nothing_and_cannot_lengthen(hold: str) -> None:
+    holds_here(hold)
+    model = runner(HOLDS[hold])
     cache = model.new_cache(32)
     model.step(cache, [1, 2, 3, 4], 0)
-    address = cache.keys[0].data_ptr()
+    address = cache._keys.data_ptr()
     cache.truncate(2)
     assert cache.ids == [1, 2]
-    assert cache.keys[0].data_ptr() == address
+    assert cache._keys.data_ptr() == address
     for length in (3, -1):
         with pytest.raises(ValueError, match="cannot cut"):
             cache.truncate(length)
 
 
-@pytest.mark.parametrize("hold", ["int8", "fp32"])
+@pytest.mark.parametrize("hold", OURS)
 def test_no_room_is_said_before_anything_is_written(hold: str) -> None:
+    holds_here(hold)
     model = runner(HOLDS[hold])
     cache = model.new_cache(10)
     model.step(cache, [1] * 8, 0)
@@ -91,17 +98,22 @@ def test_no_room_is_said_before_anything_is_written(hold: str) -> None:
     assert model.step(cache, [1, 2], 1).shape == (1, model.vocabulary)
 
 
-@pytest.mark.parametrize("hold", ["int8", "fp32"])
+@pytest.mark.parametrize("hold", OURS)
 @pytest.mark.parametrize("capacity", [1, 255, 256, 1000])
 def test_a_cache_takes_what_was_said(hold: str, capacity: int) -> None:
+    holds_here(hold)
     model = runner(HOLDS[hold])
     cache = model.new_cache(capacity)
-    assert model.cache_bytes(capacity) == sum(part.nbytes for part in (*cache.keys, *cache.values))
+    assert model.cache_bytes(capacity) == cache._keys.nbytes + cache._values.nbytes
 
 
 @pytest.mark.parametrize("windows", [(None, None), (None, 8)])
-def test_rows_taken_over_from_another_cache_are_those_of_a_fresh_run(windows: tuple[int | None, ...]) -> None:
-    model = runner(HOLDS["int8"], windows=windows)
+@pytest.mark.parametrize("hold", ["int8-weights", "compiled-int8"])
+def test_rows_taken_over_from_another_cache_are_those_of_a_fresh_run(
+    hold: str, windows: tuple[int | None, ...]
+) -> None:
+    holds_here(hold)
+    model = runner(HOLDS[hold], windows=windows)
     ids = list(range(60))
     source, cache = fresh(model, ids), model.new_cache(64)
     model.step(cache, [200, 201, 202], 0)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 
 import pytest
 
 from copilotd.engine import acceptance, forward, kv, speculate
 from copilotd.engine.drafters import draft_model
+from copilotd.engine.native import runner as native
 from tests.support import engine_checks as checks
+from tests.support.kernels import holds_here
 from tests.support.mutation import mutated
 
 MUTATIONS: dict[str, tuple[ModuleType, str, str, Callable[[], None]]] = {
@@ -36,6 +39,18 @@ MUTATIONS: dict[str, tuple[ModuleType, str, str, Callable[[], None]]] = {
         "count, start = len(ids), len(cache.ids)",
         "count, start = len(ids), len(cache.ids) + (len(ids) > 1)",
         checks.check_real_identity,
+    ),
+    "the compiled kernels' cache cuts one row too few": (
+        native,
+        "del self.ids[length:]",
+        "del self.ids[length + 1 :]",
+        partial(checks.check_real_identity, "compiled-int8"),
+    ),
+    "the compiled kernels place a step one row too far": (
+        native,
+        "count, start = len(ids), len(cache.ids)",
+        "count, start = len(ids), len(cache.ids) + (len(ids) > 1)",
+        partial(checks.check_real_identity, "compiled-int8"),
     ),
     "rows after a stop id stay": (
         speculate,
@@ -100,6 +115,8 @@ MUTATIONS: dict[str, tuple[ModuleType, str, str, Callable[[], None]]] = {
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_mutant_is_caught(name: str) -> None:
     module, old, new, check = MUTATIONS[name]
+    if module is native:
+        holds_here("compiled-int8")
     check()
     with mutated(module, old, new), pytest.raises((AssertionError, ValueError)):
         check()

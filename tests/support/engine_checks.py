@@ -199,9 +199,9 @@ def check_stop() -> None:
         assert len(cache.ids) >= len(prompt) + len(expected) - 1
 
 
-def check_real_identity() -> None:
+def check_real_identity(hold: str = "fp32") -> None:
     """The toy's check on the real forward and its cache."""
-    target = runner(HOLDS["fp32"])
+    target = runner(HOLDS[hold])
     for i, prompt in enumerate(source_prompts(4)):
         request = GenerationRequest(prompt=prompt, max_new_tokens=12)
         truth = run_loop(target, request, nothing(), max_draft_tokens=0).ids

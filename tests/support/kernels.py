@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from copilotd.engine.products import int8_products_are_exact, nf4_is_fused
+from copilotd.models.quantise import why_not_compiled
 
 
 def holds_here(hold: str) -> None:
     """Skip the test where weights cannot be held so."""
+    if hold.startswith("compiled") and (reason := why_not_compiled()):
+        pytest.skip(reason)
     if hold == "nf4" and not nf4_is_fused():
         pytest.skip("no fused NF4 kernel on this processor")
     if hold == "int8" and not int8_products_are_exact():

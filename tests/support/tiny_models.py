@@ -10,7 +10,9 @@ from pathlib import Path
 import torch
 
 from copilotd.engine.forward import Decoder, DecoderRunner, Embedding, Layer, Shape
-from copilotd.engine.products import Dense, Int8, Nf4, Product, quantise_rows
+from copilotd.engine.native.products import Compiled, pack_int8, pack_nf4
+from copilotd.engine.native.runner import NativeRunner, computes
+from copilotd.engine.products import Dense, Int8, Int8WeightOnly, Nf4, Product, quantise_rows
 
 Hold = Callable[[torch.Tensor], Product]
 """How a weight [outputs, inputs] is held"""
@@ -19,8 +21,13 @@ HOLDS: dict[str, Hold] = {
     "fp32": Dense,
     "bf16": lambda weight: Dense(weight.to(torch.bfloat16)),
     "int8": lambda weight: Int8(*quantise_rows(weight)),
+    "int8-weights": lambda weight: Int8WeightOnly(*quantise_rows(weight)),
     "nf4": Nf4,
+    "compiled-int8": lambda weight: Compiled(*pack_int8(*quantise_rows(weight)), *weight.shape),
+    "compiled-nf4": lambda weight: Compiled(pack_nf4(weight), None, *weight.shape),
 }
+FREE = ("int8", "int8-weights", "nf4", "compiled-int8", "compiled-nf4")
+"""whose rows are free"""
 
 
 class OutlierInt8:
@@ -50,10 +57,14 @@ def decoder(
     noise: float = 0.0,
     windows: tuple[int | None, ...] = (None, None),
     gain: float = 12.0,
+    hidden: int = 64,
+    intermediate: int = 128,
+    heads: int = 4,
+    key_heads: int = 2,
+    size: int = 16,
 ) -> Decoder:
-    """Two layers, hidden 64, 4 heads in 2 groups. The gain makes its text restless: without it a random model
-    falls into a loop and a test proves nothing. Models of one seed and some noise are alike, not equal."""
-    hidden, intermediate, heads, key_heads, size = 64, 128, 4, 2, 16
+    """As many layers as windows. The gain makes its text restless: without it a random model falls into a loop
+    and a test proves nothing. Models of one seed and some noise are alike, not equal."""
     own = torch.Generator().manual_seed(seed)
     apart = torch.Generator().manual_seed(seed + 77_777)
 
@@ -102,9 +113,11 @@ def runner(
     noise: float = 0.0,
     windows: tuple[int | None, ...] = (None, None),
     chunk: int = 64,
-) -> DecoderRunner:
+) -> DecoderRunner | NativeRunner:
     """`rows` is the size of the head, at least the vocabulary. Fixed shapes have 9 rows: 8 drafts and one."""
     model = decoder(hold, vocabulary=max(rows, vocabulary), seed=seed, noise=noise, windows=windows)
+    if computes(model):
+        return NativeRunner(model, vocabulary, chunk=chunk)
     return DecoderRunner(model, vocabulary, fixed_rows=9, chunk=chunk)
 
 
