@@ -470,6 +470,8 @@ class ScriptedDaemon:
         assert self.process is not None
         self.process.send_signal(number)
         self.process.wait(30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def __enter__(self) -> ScriptedDaemon:
         return self
@@ -478,10 +480,7 @@ class ScriptedDaemon:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.process is not None:
-            if self.process.poll() is None:
-                self.kill()
-            assert self.process.stdout is not None
-            self.process.stdout.close()
+            self.kill()
 
     @contextmanager
     def client(self) -> Iterator[Any]:
