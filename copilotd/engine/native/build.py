@@ -1,4 +1,8 @@
-"""The kernels as a shared library, compiled once for this very processor and kept in our own cache folder."""
+"""The kernels as a shared library, compiled once for this very processor.
+
+It is kept in our own cache folder. `python -m copilotd.engine.native.build` compiles it into the environment
+copilotd is installed in, so that the first start need not.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -31,19 +36,25 @@ def root(environ: Mapping[str, str] = os.environ) -> Path:
     return (Path(home) / "cache" if home else platformdirs.user_cache_path("copilotd")) / "kernels"
 
 
-def built() -> Path:
-    """The library, from the cache or compiled now, in some seconds. Raises CannotBuild."""
+def installed() -> Path:
+    """The folder within the environment copilotd runs in."""
+    return Path(sys.prefix) / "share" / "copilotd" / "kernels"
+
+
+def built(folder: Path | None = None) -> Path:
+    """The library: kept, or compiled now into `folder`, in some seconds. Raises CannotBuild."""
     if platform.machine() not in ("x86_64", "AMD64"):
         raise CannotBuild(f"there are no kernels for {platform.machine()} processors")
-    compiler = next((path for name in COMPILERS if (path := shutil.which(name))), None)
-    folder = root()
+    name = f"{_key()}.so"
+    folder = folder or root()
     try:
-        library = folder / f"{_key(compiler or '')}.so"
-        if _ours(library):
-            return library
+        for library in (installed() / name, folder / name):
+            if _ours(library):
+                return library
+        compiler = next((path for name in COMPILERS if (path := shutil.which(name))), None)
         if compiler is None:
             raise CannotBuild("there is no C compiler: install gcc or clang")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         if not _ours(folder):
             raise CannotBuild(f"{folder} could be written by others: remove it")
         _compile(compiler, library)
@@ -56,9 +67,9 @@ def _ours(path: Path) -> bool:
     """There, and nobody else could have written it: it will be executed."""
     try:
         state = path.lstat()
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return False
-    return state.st_uid == os.geteuid() and not state.st_mode & 0o022
+    return state.st_uid in (0, os.geteuid()) and not state.st_mode & 0o022
 
 
 def _compile(compiler: str, library: Path) -> None:
@@ -76,7 +87,7 @@ def _compile(compiler: str, library: Path) -> None:
         if done.returncode:
             first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
             raise CannotBuild(f"{compiler} fails: {first}")
-        part.chmod(0o700)
+        part.chmod(0o755)
         part.replace(library)
     except subprocess.TimeoutExpired:
         raise CannotBuild(f"{compiler} takes more than {LIMIT_S:.0f} s") from None
@@ -89,9 +100,9 @@ def _compile(compiler: str, library: Path) -> None:
                 old.unlink()
 
 
-def _key(compiler: str) -> str:
+def _key() -> str:
     """Of all that the library depends on: the same folder may be seen by machines with other processors."""
-    words = hashlib.sha256(repr((compiler, FLAGS, _processor())).encode())
+    words = hashlib.sha256(repr((FLAGS, _processor())).encode())
     for source in sorted(SOURCES.iterdir()):
         words.update(source.name.encode() + source.read_bytes())
     return words.hexdigest()[:32]
@@ -103,3 +114,10 @@ def _processor() -> str:
             if line.startswith("flags"):
                 return line
     return platform.processor()
+
+
+if __name__ == "__main__":
+    try:
+        print(built(installed()))  # noqa: T201
+    except CannotBuild as error:
+        sys.exit(f"copilotd runs by torch's kernels: {error}")
