@@ -49,7 +49,7 @@ def built(folder: Path | None = None) -> Path:
     folder = folder or root()
     try:
         for library in (installed() / name, folder / name):
-            if _ours(library):
+            if _ours(library.parent) and _ours(library):
                 return library
         compiler = next((path for name in COMPILERS if (path := shutil.which(name))), None)
         if compiler is None:
