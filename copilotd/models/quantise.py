@@ -11,8 +11,7 @@ import torch
 from msgspec import Struct
 
 from copilotd.engine.native.build import CannotBuild
-from copilotd.engine.native.library import kernels
-from copilotd.engine.native.products import Compiled, pack_int8
+from copilotd.engine.native.products import Compiled, exact, pack_int8
 from copilotd.engine.native.products import pack_nf4 as pack_compiled_nf4
 from copilotd.engine.products import (
     CudaInt8,
@@ -47,10 +46,9 @@ class Processor(Struct, frozen=True):
 def why_not_compiled() -> str:
     """What keeps this machine's own kernels from being compiled; empty where they are there."""
     try:
-        kernels()
+        return "" if exact() else "the compiled kernels do not sum exactly"
     except CannotBuild as error:
         return str(error)
-    return ""
 
 
 class Packed(Struct, frozen=True):

@@ -7,6 +7,7 @@ blocks are added in order, so rows are free.
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 
 import torch
 
@@ -90,3 +91,19 @@ class Compiled:
             scratch.data_ptr(), torch.get_num_threads(),
         )  # fmt: skip
         return out
+
+
+@cache
+def exact() -> bool:
+    """Whether the kernels, as compiled here, sum exactly, at the very ends of their ranges."""
+    signs = torch.tensor([1.0, -1.0, 1.0])[:, None]
+    x, weight = signs * 127, (signs * 127).expand(3, 2 * BLOCK)
+    inputs = weight.shape[1]
+    products = {
+        127 * 127: Compiled(*pack_int8(weight.to(torch.int8), torch.ones(3)), 3, inputs),
+        127 * STEPS: Compiled(pack_nf4(weight / 127 * STEPS), None, 3, inputs),
+    }
+    return all(
+        torch.equal(product(x.expand(3, inputs)), inputs * one * signs * signs.T)
+        for one, product in products.items()
+    )
