@@ -26,14 +26,18 @@ void quantise_block(const Activations *to, int64_t row, int64_t block, const flo
     }
     int64_t at = row * to->blocks + block;
     int8_t *levels = to->levels + at * BLOCK;
-    lanes greatest = lanes_abs(lanes_load(from));
-    for (int i = LANES; i < BLOCK; i += LANES) greatest = lanes_max(greatest, lanes_abs(lanes_load(from + i)));
+    lanes greatest = lanes_all(0.0f), nothing = greatest; /* nothing but where a number is none */
+    for (int i = 0; i < BLOCK; i += LANES) {
+        lanes x = lanes_load(from + i);
+        greatest = lanes_max(greatest, lanes_abs(x));
+        nothing = lanes_fma(x, lanes_all(0.0f), nothing);
+    }
     float most = lanes_greatest(greatest);
     lanes scale = lanes_all(most > 1e-30f ? 127.0f / most : 0.0f);
     for (int i = 0; i < BLOCK; i += LANES) lanes_store_int8(levels + i, lanes_mul(lanes_load(from + i), scale));
     int32_t sum = 0;
     for (int i = 0; i < BLOCK; i++) sum += levels[i];
-    to->step[at] = most / 127.0f;
+    to->step[at] = most / 127.0f + lanes_sum(nothing);
     to->sum[at] = sum;
 }
 

@@ -53,7 +53,10 @@ static void *help(void *number) {
     return NULL;
 }
 
+/* In a forked child: it has no helpers, and what they waited on is as it was amid their waiting. */
 static void forget_helpers(void) {
+    mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    work = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     helpers = 0;
     atomic_store(&sleeping, 0);
 }
