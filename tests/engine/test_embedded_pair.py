@@ -8,16 +8,16 @@ from copilotd.cli.bench import cut_prompts, standard_library
 from copilotd.config import DaemonSettings
 from copilotd.engine.engine import Engine
 from copilotd.engine.generation import GenerationRequest
-from copilotd.engine.products import nf4_is_fused
 from copilotd.models.load import load_pair
 from tests.support.engine_checks import CHEAP_DRAFTS, carry_on, never
+from tests.support.kernels import loads_here
 
 
 @pytest.mark.parametrize("quantisation", ["int8", "nf4"])
-def test_it_writes_the_same_with_and_without_speculation(quantisation: str) -> None:
-    if quantisation == "nf4" and not nf4_is_fused():
-        pytest.skip("no fused NF4 kernel on this processor")
-    settings = DaemonSettings(model="embedded", quantisation=quantisation, device="cpu")
+@pytest.mark.parametrize("kernels", ["auto", "torch"])
+def test_it_writes_the_same_with_and_without_speculation(kernels: str, quantisation: str) -> None:
+    loads_here(quantisation, kernels)
+    settings = DaemonSettings(model="embedded", quantisation=quantisation, device="cpu", kernels=kernels)
     pair = load_pair(settings, lambda what, done, total: None)
     assert pair.identity.speculation
     assert pair.identity.cache

@@ -14,8 +14,11 @@ import torch
 from copilotd.config import DaemonSettings
 from copilotd.engine.products import pack_cuda_nf4
 from copilotd.models import kept, load, memory, quantise
+from copilotd.models.checkpoint import Weight
+from copilotd.models.memory import Quantisation
+from copilotd.models.quantise import Processor
 from copilotd.models.store import Place
-from tests.support.kernels import holds_here
+from tests.support.kernels import loads_here
 from tests.support.toy_checkpoints import build, write_model
 
 IDS = [3, 141, 59, 26, 53, 58, 97, 93]
@@ -29,13 +32,13 @@ def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return write_model(tmp_path / "model", build(intermediate_size=100))  # no whole tile, no whole block
+    return write_model(tmp_path / "model", build(intermediate_size=104))  # no whole tile, no whole block
 
 
-def logits(folder: Path, quantisation: str, draft: bool = False) -> torch.Tensor:
+def logits(folder: Path, quantisation: str, draft: bool = False, kernels: str = "auto") -> torch.Tensor:
     model = load.load_model(
         Place(folder, "m"),
-        DaemonSettings(quantisation=quantisation),
+        DaemonSettings(quantisation=quantisation, kernels=kernels),
         torch.device("cpu"),
         lambda *words: None,
         draft=draft,
@@ -64,11 +67,12 @@ def there() -> list[str]:
 
 @pytest.mark.parametrize("draft", [False, True])
 @pytest.mark.parametrize("quantisation", ["int8", "nf4"])
-def test_to_the_bit(folder: Path, packed: list[str], quantisation: str, draft: bool) -> None:
-    holds_here(quantisation)
-    first = logits(folder, quantisation, draft)
+@pytest.mark.parametrize("kernels", ["auto", "torch"])
+def test_to_the_bit(folder: Path, packed: list[str], kernels: str, quantisation: str, draft: bool) -> None:
+    loads_here(quantisation, kernels)
+    first = logits(folder, quantisation, draft, kernels)
     assert len(packed) == 2 * 4 + 1
-    assert torch.equal(logits(folder, quantisation, draft), first)
+    assert torch.equal(logits(folder, quantisation, draft, kernels), first)
     assert len(packed) == 2 * 4 + 1
     (name,) = there()
     assert (kept.root() / name).stat().st_mode & 0o777 == 0o700
@@ -77,11 +81,22 @@ def test_to_the_bit(folder: Path, packed: list[str], quantisation: str, draft: b
 
 def test_other_weights_are_quantised_anew(folder: Path, packed: list[str]) -> None:
     first = logits(folder, "int8")
-    write_model(folder, build(intermediate_size=100, seed=1))
+    write_model(folder, build(intermediate_size=104, seed=1))
     assert not torch.equal(logits(folder, "int8"), first)
     assert len(packed) == 18
     logits(folder, "int8", draft=True)  # a draft's head is another
     assert len(there()) == 3
+
+
+def test_other_kernels_have_another_layout(folder: Path, packed: list[str]) -> None:
+    """Of which both are kept, beside each other."""
+    loads_here("int8", "auto")
+    first = [logits(folder, "int8", kernels=kernels) for kernels in ("auto", "torch")]
+    assert len(packed) == 18
+    again = [logits(folder, "int8", kernels=kernels) for kernels in ("auto", "torch")]
+    assert len(packed) == 18
+    assert all(torch.equal(*pair) for pair in zip(first, again, strict=True))
+    assert torch.cosine_similarity(*first, dim=1).min() > 0.9
 
 
 def test_other_weights_of_the_same_length_and_time_are_quantised_anew(
@@ -91,7 +106,7 @@ def test_other_weights_of_the_same_length_and_time_are_quantised_anew(
     weights = folder / "model.safetensors"
     before = weights.stat()
     first = logits(folder, "int8")
-    write_model(folder, build(intermediate_size=100, seed=1))
+    write_model(folder, build(intermediate_size=104, seed=1))
     os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert (weights.stat().st_size, weights.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
     assert not torch.equal(logits(folder, "int8"), first)
@@ -110,7 +125,7 @@ def test_weights_that_are_replaced_during_a_load(
     folder: Path, tmp_path: Path, packed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the old ones became is not taken for the new ones'."""
-    other = write_model(tmp_path / "other", build(intermediate_size=100, seed=1)) / "model.safetensors"
+    other = write_model(tmp_path / "other", build(intermediate_size=104, seed=1)) / "model.safetensors"
     real = load._quantisation
 
     def meanwhile(*words: object, **more: object) -> object:
@@ -187,19 +202,19 @@ def test_small_models_are_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert not kept.root().exists()
 
 
-def test_parts_are_the_whole() -> None:
+@pytest.mark.parametrize("quantisation", ["int8", "nf4"])
+@pytest.mark.parametrize("kernels", ["auto", "torch"])
+def test_parts_are_the_whole(kernels: str, quantisation: Quantisation) -> None:
     """Quantising by parts, which saves memory, gives the same bits."""
-    from copilotd.models.checkpoint import Weight
-
+    loads_here(quantisation, kernels)
     weight = Weight(torch.randn(1000, 192))
-    for quantisation in ("int8", "nf4"):
-        holds_here(quantisation)
-        whole = quantise.pack(weight, quantisation, torch.device("cpu"))  # type: ignore[arg-type]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(quantise, "_PART_ELEMENTS", 64 * 192)
-            parts = quantise.pack(weight, quantisation, torch.device("cpu"))  # type: ignore[arg-type]
-        assert whole.tensors.keys() == parts.tensors.keys()
-        assert all(torch.equal(tensor, parts.tensors[name]) for name, tensor in whole.tensors.items())
+    processor = Processor(torch.device("cpu"), compiled=kernels == "auto")
+    whole = quantise.pack(weight, quantisation, processor)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantise, "_PART_ELEMENTS", 64 * 192)
+        parts = quantise.pack(weight, quantisation, processor)
+    assert whole.tensors.keys() == parts.tensors.keys()
+    assert all(torch.equal(tensor, parts.tensors[name]) for name, tensor in whole.tensors.items())
 
 
 def test_a_gpus_nf4_is_kept_too(tmp_path: Path) -> None:
@@ -210,7 +225,8 @@ def test_a_gpus_nf4_is_kept_too(tmp_path: Path) -> None:
     read = kept._read(tmp_path / "layer.safetensors")["qkv"]
     assert (read.kind, read.outputs, read.inputs) == ("cuda-nf4", 128, 192)
     x = torch.randn(3, 192)
-    fresh = quantise.product(packed, torch.device("cpu"), residual=False)
-    assert torch.equal(quantise.product(read, torch.device("cpu"), residual=False)(x), fresh(x))
+    cpu = Processor(torch.device("cpu"))
+    fresh = quantise.product(packed, cpu, residual=False)
+    assert torch.equal(quantise.product(read, cpu, residual=False)(x), fresh(x))
     assert torch.cosine_similarity(fresh(x).float(), x @ weight.T, dim=1).min() > 0.98
     assert memory.product_bytes(128, 192, "nf4", "cuda") == pytest.approx(fresh.nbytes, rel=0.01)

@@ -18,10 +18,16 @@ from safetensors.torch import load_file, save_file
 from copilotd.config import DaemonSettings
 from copilotd.engine import products
 from copilotd.engine.forward import DecoderRunner
-from copilotd.engine.products import nf4_is_fused, quantise_rows
+from copilotd.engine.native.build import CannotBuild
+from copilotd.engine.native.library import INT8, NF4
+from copilotd.engine.native.products import Compiled
+from copilotd.engine.native.runner import NativeRunner
+from copilotd.engine.products import quantise_rows
 from copilotd.models import load, quantise
 from copilotd.models.errors import ModelError
 from copilotd.models.load import Pair, load_pair
+from copilotd.models.quantise import Processor
+from tests.support.kernels import loads_here
 from tests.support.toy_checkpoints import build, write_model, write_tokenizer
 
 IDS = [3, 141, 59, 26, 53, 58, 97, 93, 238, 46, 26, 43, 38, 32, 79, 50, 28, 84, 197, 169, 39, 93, 75, 10]
@@ -68,16 +74,18 @@ def test_the_window_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("quantisation", "least"), [("bf16", 0.999), ("int8", 0.998), ("nf4", 0.95)])
-@pytest.mark.parametrize("kind", ["qwen2", "llama"])
-def test_quantised_logits_are_near(tmp_path: Path, kind: str, quantisation: str, least: float) -> None:
-    if quantisation == "nf4" and not nf4_is_fused():
-        pytest.skip("no fused NF4 kernel on this processor")
+@pytest.mark.parametrize("kernels", ["auto", "torch"])
+@pytest.mark.parametrize("kind", ["qwen2", "llama", "window"])
+def test_quantised_logits_are_near(
+    tmp_path: Path, kind: str, kernels: str, quantisation: str, least: float
+) -> None:
+    loads_here(quantisation, kernels)
     model = build(**KINDS[kind])
     with torch.no_grad():  # a calm model: this restless one would turn small errors into large ones
         for parameter in model.parameters():
             parameter.mul_(0.25 if parameter.dim() > 1 else 1.0)
     expected = of_transformers(model, IDS)
-    got = logits(loaded(write_model(tmp_path / "model", model), quantisation), IDS)
+    got = logits(loaded(write_model(tmp_path / "model", model), quantisation, kernels=kernels), IDS)
     assert torch.cosine_similarity(got, expected, dim=1).min() > least
 
 
@@ -92,15 +100,17 @@ def test_shards_load_like_one_file(tmp_path: Path) -> None:
         loaded(folder)
 
 
-def test_int8_rows_from_disk_are_those_made_here(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kernels", ["auto", "torch"])
+def test_int8_rows_from_disk_are_those_made_here(tmp_path: Path, kernels: str) -> None:
+    loads_here("int8", kernels)
     folder = write_model(tmp_path / "model", build())
-    expected = logits(loaded(folder, "int8"), IDS)
+    expected = logits(loaded(folder, "int8", kernels=kernels), IDS)
     tensors = load_file(folder / "model.safetensors")
     for name in [name for name, tensor in tensors.items() if tensor.dim() == 2 and "embed" not in name]:
         tensors[name], tensors[f"{name}_scale"] = quantise_rows(tensors[name])
     save_file(tensors, folder / "model.safetensors")
     change(folder, quantization_config={"quant_method": "copilotd-int8-row"})
-    assert torch.equal(logits(loaded(folder, "int8"), IDS), expected)
+    assert torch.equal(logits(loaded(folder, "int8", kernels=kernels), IDS), expected)
     assert loaded(folder, "auto").quantisation == "int8"
     assert torch.cosine_similarity(logits(loaded(folder, "fp32"), IDS), expected, dim=1).min() > 0.9
 
@@ -126,6 +136,73 @@ def test_other_architectures_go_through_transformers(tmp_path: Path) -> None:
     pair.target.step(cache, [1, 2, 3], 1)
     cache.truncate(16)
     assert torch.equal(pair.target.step(cache, [*IDS[16:18], 9, 9], 4)[:2], first)
+
+
+# ---- kernels -----------------------------------------------------------------------------------------------
+
+
+def test_compiled_kernels_run_a_model_where_they_can(tmp_path: Path) -> None:
+    loads_here("nf4", "auto")
+    folder = write_model(tmp_path / "model", build())
+    pair = loaded(folder, "nf4", draft=folder)
+    assert isinstance(pair.target, NativeRunner)
+    assert isinstance(pair.draft, NativeRunner)
+    assert (pair.identity.speculation, pair.identity.cache) == (True, True)
+    for runner, head in ((pair.target, INT8), (pair.draft, NF4)):
+        kinds = [
+            product.structure.kind for product in runner.decoder.products if isinstance(product, Compiled)
+        ]
+        assert kinds == [*[NF4] * 8, head]
+    for settings in (
+        {"quantisation": "int8", "kernels": "torch"},
+        {"quantisation": "fp32"},
+        {"quantisation": "bf16"},
+    ):
+        assert isinstance(loaded(folder, **settings).target, DecoderRunner)
+
+
+def test_sizes_the_kernels_do_not_know(tmp_path: Path) -> None:
+    """Then torch computes what stands between the compiled products."""
+    loads_here("int8", "auto")
+    folder = write_model(tmp_path / "model", build(intermediate_size=104))
+    pair = loaded(folder, "int8")
+    assert isinstance(pair.target, DecoderRunner)
+    assert all(isinstance(product, Compiled) for product in pair.target.decoder.products)
+    assert (pair.identity.speculation, pair.identity.cache) == (True, True)
+    expected = logits(loaded(folder, "int8", kernels="torch"), IDS)
+    assert torch.cosine_similarity(logits(pair, IDS), expected, dim=1).min() > 0.9
+
+
+@pytest.mark.parametrize(
+    "trouble", ["there is no C compiler: install gcc", "the compiled kernels do not sum exactly"]
+)
+def test_without_compiled_kernels_torchs_run_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    def exact() -> bool:
+        if "exactly" in trouble:
+            return False
+        raise CannotBuild(trouble)
+
+    folder = write_model(tmp_path / "model", build())
+    expected = logits(loaded(folder, "int8", kernels="torch"), IDS)
+    monkeypatch.setattr(quantise, "exact", exact)
+    assert quantise.why_not_compiled() == trouble
+    pair = loaded(folder, "int8")
+    assert isinstance(pair.target, DecoderRunner)
+    assert torch.equal(logits(pair, IDS), expected)
+
+
+def test_nf4_is_taken_where_it_is_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads_here("nf4", "auto")
+    cpu = Processor(torch.device("cpu"), compiled=True)
+    for seconds, expected in ((0.5, "nf4"), (0.86, "nf4"), (0.88, "int8"), (2.0, "int8")):
+
+        def least(held: list[Any], x: torch.Tensor, nf4: float = seconds) -> float:
+            return nf4 if held[0].structure.kind == NF4 else 1.0
+
+        monkeypatch.setattr(quantise, "_least_time", least)
+        assert quantise.fastest(64, 64, cpu) == expected, seconds
 
 
 # ---- pairs -------------------------------------------------------------------------------------------------
@@ -258,6 +335,14 @@ def test_damage_is_named_with_its_remedy(tmp_path: Path, damage: Any, message: s
         loaded(folder)
 
 
+def test_damage_is_found_by_compiled_kernels_too(tmp_path: Path) -> None:
+    loads_here("int8", "auto")
+    folder = write_model(tmp_path / "model", build())
+    not_a_number(folder)
+    with pytest.raises(ModelError, match=r"gives no numbers \(NaN\).*fetch"):
+        loaded(folder, "int8")
+
+
 def test_an_unknown_model_is_not_looked_for_on_the_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,17 +449,21 @@ def no_bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_h30_nf4_without_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked for: a clear message. Left to us: what there is."""
     folder = write_model(tmp_path / "model", build())
-    with pytest.raises(ModelError, match=r'"nf4" needs bitsandbytes.*set quantisation to "auto" or "int8"'):
-        loaded(folder, "nf4")
+    gpu = Processor(torch.device("cuda"))
+    remedy = r'"nf4" needs a C compiler, or bitsandbytes.*set quantisation to "auto" or "int8"'
+    with pytest.raises(ModelError, match=remedy):
+        loaded(folder, "nf4", kernels="torch")
     with pytest.raises(ModelError, match=r'"nf4" needs bitsandbytes: pip install'):
-        quantise.layer_product(OnGpu(), "nf4", torch.device("cuda"))  # type: ignore[arg-type]
+        quantise.layer_product(OnGpu(), "nf4", gpu)  # type: ignore[arg-type]
     monkeypatch.setattr(load, "NF4_PARAMETERS", 1000)
-    assert loaded(folder, "auto").quantisation == "int8"
-    assert quantise.fastest(64, 64, torch.device("cuda")) == "int8"
+    assert loaded(folder, "auto", kernels="torch").quantisation == "int8"
+    assert quantise.fastest(64, 64, gpu) == "int8"
 
 
 class OnGpu:
     """A weight as if it lay on a GPU."""
+
+    values = torch.zeros(64, 64)
 
     def floating(self) -> OnGpu:
         return self

@@ -8,18 +8,30 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from copilotd.engine.native.build import CannotBuild
+from copilotd.engine.native.library import kernels as compiled
 from copilotd.engine.products import int8_products_are_exact, nf4_is_fused
-from copilotd.models.quantise import why_not_compiled
 
 
 def holds_here(hold: str) -> None:
     """Skip the test where weights cannot be held so."""
-    if hold.startswith("compiled") and (reason := why_not_compiled()):
-        pytest.skip(reason)
+    if hold.startswith("compiled"):
+        try:
+            compiled()
+        except CannotBuild as error:
+            pytest.skip(str(error))
     if hold == "nf4" and not nf4_is_fused():
         pytest.skip("no fused NF4 kernel on this processor")
     if hold == "int8" and not int8_products_are_exact():
         pytest.skip("no exact int8 product on this processor")
+
+
+def loads_here(quantisation: str, kernels: str) -> None:
+    """Skip the test where a model cannot be loaded so, by these settings on a CPU."""
+    if kernels == "auto":
+        holds_here("compiled")
+    elif quantisation == "nf4":
+        holds_here("nf4")
 
 
 @contextmanager

@@ -158,7 +158,7 @@ def test_zeros(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("position", [0, 5, 62, 64, 199])
+@pytest.mark.parametrize("position", [0, 5, 62, 63, 64, 199])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_what_is_no_number_stays_none(kind: str, position: int, value: float) -> None:
     """Damaged weights are found by what comes out: levels have no way to say NaN, their scale has."""
