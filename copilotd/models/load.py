@@ -394,13 +394,16 @@ class _Reader:
         return product(packed["head"], self._processor, residual=not draft)
 
     def _vector(self, name: str, size: int) -> torch.Tensor:
-        return self._checkpoint.read(name, size).float().to(self._device)
+        # copied: a view would keep the whole file mapped
+        return self._checkpoint.read(name, size).to(self._device, torch.float32, copy=True)
 
     def _embedding(self) -> Embedding:
         words = self._checkpoint.weight(
             "model.embed_tokens", self._configuration.vocab_size, self._shape.hidden
         )
         if words.scale is not None:
-            return Embedding(words.values.to(self._device), words.scale.to(self._device))
+            return Embedding(
+                words.values.to(self._device, copy=True), words.scale.to(self._device, copy=True)
+            )
         kind = torch.float32 if self._quantisation == "fp32" else torch.bfloat16
-        return Embedding(words.values.to(self._device, kind))
+        return Embedding(words.values.to(self._device, kind, copy=True))
