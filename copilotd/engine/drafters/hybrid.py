@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
@@ -175,6 +176,7 @@ class Hybrid:
         self, emitted: Sequence[int], draft_limit: int, limit: int, riding: int, cancelled: Cancelled
     ) -> Proposal:
         assert self._draft is not None
+        started = time.perf_counter()
         drawn = self._draft.draw(
             emitted,
             draft_limit,
@@ -183,9 +185,10 @@ class Hybrid:
             cancelled,
         )
         self._drawn = drawn.probabilities
-        if self._follow:
+        if self._follow and drawn.ids:
+            beside = ((time.perf_counter() - started) * 1e3 - sum(drawn.ms)) / len(drawn.ids)
             for ms in drawn.ms[1:]:
-                self.costs.observe_draft(1, ms)
+                self.costs.observe_draft(1, ms + beside)
         proposal = Proposal(drawn.ids, [draft_model.NAME] * len(drawn.ids), drawn.q, len(drawn.ids))
         if drawn.ids and not drawn.ended:
             guess = self._extension(emitted, drawn.ids, limit, riding)
