@@ -122,6 +122,14 @@ def test_every_position_has_its_bits_however_the_ids_are_cut(shape: str) -> None
                 assert torch.equal(logits(runner, ids, chunk), expected), (number, chunk)
 
 
+@pytest.mark.parametrize("asked", range(6))
+def test_the_last_rows_are_given(asked: int) -> None:
+    runner = NativeRunner(model(), VOCABULARY)
+    expected = logits(runner, IDS[:25], 5)
+    cache = prefilled(runner, IDS[:20])
+    assert torch.equal(runner.step(cache, IDS[20:25], asked), expected[25 - asked :])
+
+
 @pytest.mark.parametrize("start", [254, 255, 256, 257, 511, 512, 513])
 @pytest.mark.parametrize("shape", ["plain", "windows", "long windows"])
 def test_neighbours_at_the_borders_of_blocks(shape: str, start: int) -> None:
