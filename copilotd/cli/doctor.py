@@ -84,7 +84,7 @@ def diagnose(*, test: bool = False) -> Diagnosis:
             "Machine",
             machine.check_processor,
             lambda: machine.check_threads(daemon),
-            *([lambda: machine.check_device(daemon)] if local else []),
+            *([lambda: machine.check_device(daemon, status=status)] if local else []),
         ),
         _section("Models", lambda: _models(settings, status, test=test)),
         _section("Workspace", lambda: workspace.check_index(daemon, status), workspace.check_watches),

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import torch
 from msgspec import structs
 
 from copilotd.backends.base import Calibration, Description, Identity
@@ -17,6 +18,7 @@ from copilotd.daemon import platform
 from copilotd.daemon.checks import editors, machine, models, place, program, server, workspace
 from copilotd.daemon.checks.finding import Finding
 from copilotd.daemon.status import Index, Status
+from copilotd.engine.native import build
 
 HERE = DaemonSettings()
 
@@ -151,8 +153,6 @@ def test_a_container_with_fewer_cores_than_it_sees(tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_torch_does_not_see(tmp_path: Path) -> None:
-    import torch
-
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     driver = tmp_path / "version"
@@ -162,6 +162,71 @@ def test_a_gpu_that_torch_does_not_see(tmp_path: Path) -> None:
     assert (found.level, "550.54.15" in found.text) == ("warning", True)
     assert one(machine.check_device(DaemonSettings(device="cpu"), driver), "device").level == "ok"
     assert one(machine.check_device(DaemonSettings(device="cuda"), driver), "device").level == "failed"
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, on an x86 processor, and nothing compiled by it. To start it is an error."""
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "environment"))
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/cc")
+    monkeypatch.setattr("subprocess.run", lambda *words, **more: pytest.fail("started"))
+
+
+@pytest.mark.usefixtures("compiler")
+def test_compiled_kernels_that_are_there_or_will_be() -> None:
+    found = machine.check_kernels(HERE, None)
+    assert (found.level, "at the first start, by /usr/bin/cc" in found.text) == ("ok", True)
+    library, _ = build.found()
+    library.parent.mkdir(parents=True)
+    library.touch(0o644)
+    found = machine.check_kernels(HERE, None)
+    assert (found.level, str(library) in found.text) == ("ok", True)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_compiler_that_made_none_when_models_were_loaded() -> None:
+    here = a_status(target="T", device="cpu")
+    found = machine.check_kernels(HERE, here)
+    assert (found.level, "copilotd.engine.native.build" in found.remedy) == ("warning", True)
+    for elsewhere in (a_status(), structs.replace(here, device="cuda")):
+        assert machine.check_kernels(HERE, elsewhere).level == "ok"
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_folder_for_kernels_that_others_can_write() -> None:
+    build.root().mkdir(parents=True)
+    build.root().chmod(0o777)
+    found = machine.check_kernels(HERE, None)
+    assert (found.level, f"{build.root()} could be written" in found.text) == ("warning", True)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_no_compiled_kernels_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = machine.check_kernels(DaemonSettings(kernels="torch"), None)
+    assert (found.level, "in the settings" in found.text) == ("ok", True)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    found = machine.check_kernels(HERE, None)
+    assert (found.level, "install gcc or clang" in found.text) == ("warning", True)
+    assert "copilotd reload" in found.remedy
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    found = machine.check_kernels(HERE, None)
+    assert (found.level, "aarch64" in found.text) == ("skipped", True)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_kernels_are_said_of_a_cpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And bitsandbytes' only where they are the ones that are used."""
+
+    def names(**settings: object) -> set[str]:
+        return {finding.name for finding in machine.check_device(DaemonSettings(**settings))}  # type: ignore[arg-type]
+
+    assert names(device="cpu") == {"device", "kernels"}
+    assert names(device="cpu", kernels="torch") == {"device", "kernels", "nf4"}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1, 2))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "GPU")
+    assert names() == {"device"}
 
 
 def test_without_torch_the_device_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:

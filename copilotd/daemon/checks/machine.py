@@ -12,12 +12,15 @@ from copilotd.config import DaemonSettings
 from copilotd.daemon.checks.finding import Finding, failed, ok, skipped, warning
 from copilotd.daemon.checks.program import installed
 from copilotd.daemon.platform import on_battery
+from copilotd.daemon.status import Status
+from copilotd.engine.native import build
 
 FEATURES = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 """what the products of models are written for, as Linux calls it"""
 CPUINFO = Path("/proc/cpuinfo")
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 DRIVER = Path("/proc/driver/nvidia/version")
+FASTER = "with kernels compiled for this processor, completions are written two to four times as fast"
 
 
 def check_processor(cpuinfo: Path = CPUINFO) -> Iterator[Finding]:
@@ -77,8 +80,10 @@ def cpu_quota(file: Path) -> float | None:
         return None
 
 
-def check_device(settings: DaemonSettings, driver_file: Path = DRIVER) -> Iterator[Finding]:
-    """The device that models run on, and why not a GPU that is there. Imports torch."""
+def check_device(
+    settings: DaemonSettings, driver_file: Path = DRIVER, status: Status | None = None
+) -> Iterator[Finding]:
+    """The device that models run on, and why not a GPU that is there; on a CPU, by which kernels. Imports torch."""
     driver = _driver(driver_file)
     if not installed("torch"):
         yield skipped("device", f"without torch nobody can say; GPU driver: {driver or 'none'}")
@@ -103,7 +108,31 @@ def check_device(settings: DaemonSettings, driver_file: Path = DRIVER) -> Iterat
     else:
         why = ' (device = "cpu" in the settings)' if settings.device == "cpu" and driver else ""
         yield ok("device", f"cpu{why}; torch uses {torch.backends.cpu.get_cpu_capability()}")
-    yield _nf4()
+    yield check_kernels(settings, status)
+    if settings.kernels == "torch" or not build.usable():
+        yield _nf4()
+
+
+def check_kernels(settings: DaemonSettings, status: Status | None) -> Finding:
+    """Whether this processor's own are there, or will be. Nothing is compiled or imported for it."""
+    if settings.kernels == "torch":
+        return ok("kernels", 'torch\'s: kernels = "torch" in the settings')
+    try:
+        library, compiler = build.found()
+    except build.NoKernels as problem:
+        return skipped("kernels", f"torch's: {problem}")
+    except build.CannotBuild as problem:
+        return warning("kernels", f"torch's: {problem}", f"That done, `copilotd reload`: {FASTER}")
+    if not compiler:
+        return ok("kernels", f"compiled for this processor, {library}")
+    if status is not None and status.target and status.device == "cpu":  # a load has tried
+        return warning(
+            "kernels",
+            f"not compiled by {compiler}, though models are loaded",
+            f"`{sys.executable} -Pm copilotd.engine.native.build` tries again and says what is wrong; "
+            f"then `copilotd reload`: {FASTER}",
+        )
+    return ok("kernels", f"will be compiled for this processor at the first start, by {compiler}")
 
 
 def _no_gpu(driver: str) -> str:

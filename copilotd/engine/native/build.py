@@ -31,6 +31,10 @@ class CannotBuild(Exception):
     """The message says why, for the person."""
 
 
+class NoKernels(CannotBuild):
+    """Nor would anything that the person could do help."""
+
+
 def root(environ: Mapping[str, str] = os.environ) -> Path:
     home = environ.get("COPILOTD_HOME")
     return (Path(home) / "cache" if home else platformdirs.user_cache_path("copilotd")) / "kernels"
@@ -43,24 +47,51 @@ def installed() -> Path:
 
 def built(folder: Path | None = None) -> Path:
     """The library: kept, or compiled now into `folder`, in some seconds. Raises CannotBuild."""
+    folder = folder or root()
+    library, compiler = found(folder)
+    if compiler:
+        try:
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            _require_ours(folder)
+            _compile(compiler, library)
+        except OSError as error:
+            raise CannotBuild(f"{folder}: {error.strerror}") from None
+    return library
+
+
+def found(folder: Path | None = None) -> tuple[Path, str]:
+    """The library, and the compiler that `built` would make it with; "": it is there. Raises CannotBuild where it
+    can be neither found nor made, as far as that is known without trying."""
     if platform.machine() not in ("x86_64", "AMD64"):
-        raise CannotBuild(f"there are no kernels for {platform.machine()} processors")
+        raise NoKernels(f"there are no kernels for {platform.machine()} processors")
     name = f"{_key()}.so"
     folder = folder or root()
     try:
         for library in (installed() / name, folder / name):
             if _ours(library.parent) and _ours(library):
-                return library
+                return library, ""
         compiler = next((path for name in COMPILERS if (path := shutil.which(name))), None)
         if compiler is None:
             raise CannotBuild("there is no C compiler: install gcc or clang")
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        if not _ours(folder):
-            raise CannotBuild(f"{folder} could be written by others: remove it")
-        _compile(compiler, library)
+        if folder.exists():
+            _require_ours(folder)
     except OSError as error:
         raise CannotBuild(f"{folder}: {error.strerror}") from None
-    return library
+    return library, compiler
+
+
+def usable() -> bool:
+    """Whether the library is there, or a compiler for it."""
+    try:
+        found()
+    except CannotBuild:
+        return False
+    return True
+
+
+def _require_ours(folder: Path) -> None:
+    if not _ours(folder):
+        raise CannotBuild(f"{folder} could be written by others: remove it")
 
 
 def _ours(path: Path) -> bool:
