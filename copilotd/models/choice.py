@@ -172,6 +172,7 @@ def _footprint(
         draft=draft,
         context_tokens=settings.context_tokens + settings.max_draft_tokens + 1,
         int8_files=entry.int8,
+        compiled=machine.compiled,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from copilotd.config import DaemonSettings
+from copilotd.engine.native import build
 from copilotd.models import speeds
 from copilotd.models.memory import Device
 
@@ -26,6 +27,8 @@ class Machine(Struct, frozen=True, kw_only=True):
     """bytes a second read from that memory, the best that was seen; 0: not measured"""
     nf4: bool = False
     """NF4 has a fused kernel here"""
+    compiled: bool = False
+    """quantised models run by kernels compiled for this processor"""
     local: bool = True
     """torch is installed, so that models can be run at all"""
 
@@ -44,15 +47,24 @@ def look(settings: DaemonSettings, *, measure: bool = False) -> Machine:
         free, total = torch.cuda.mem_get_info()
         device: Device = "cuda"
         name = torch.cuda.get_device_name()
-        nf4 = True
+        nf4, compiled = True, False
     else:
         free, total = host_memory()
         device, name = "cpu", "cpu"
-        nf4 = nf4_is_fused()
+        compiled = settings.kernels == "auto" and build.usable()
+        nf4 = compiled or nf4_is_fused()
     bandwidth = speeds.read().bandwidth.get(name, 0.0)
     if measure:
         bandwidth = speeds.note_bandwidth(name, _bandwidth(device))
-    return Machine(device=device, name=name, free_bytes=free, total_bytes=total, bandwidth=bandwidth, nf4=nf4)
+    return Machine(
+        device=device,
+        name=name,
+        free_bytes=free,
+        total_bytes=total,
+        bandwidth=bandwidth,
+        nf4=nf4,
+        compiled=compiled,
+    )
 
 
 def free_bytes(device: Device) -> int:

@@ -92,6 +92,19 @@ def test_a_research_licence_only_when_named(there: set[str]) -> None:
     assert "Qwen-Research" in mine.obstacle
 
 
+@pytest.mark.usefixtures("there")
+def test_caches_of_compiled_kernels_take_half() -> None:
+    def needed(**keys: Any) -> list[int]:
+        return [
+            found.needed_bytes for found in candidates(DaemonSettings(context_tokens=32768), laptop(**keys))
+        ]
+
+    torchs, compiled = needed(), needed(compiled=True)
+    assert all(less < more for less, more in zip(compiled, torchs, strict=True))
+    bf16 = DaemonSettings(quantisation="bf16")
+    assert candidates(bf16, laptop(compiled=True)) == candidates(bf16, laptop())
+
+
 def test_reasons_say_what_was_passed_over(there: set[str]) -> None:
     reasons = " | ".join(choose(DaemonSettings(), laptop()).reasons)
     assert "Qwen2.5-Coder-32B: needs 27" in reasons

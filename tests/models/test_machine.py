@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from copilotd.config import DaemonSettings
+from copilotd.engine.native import build
 from copilotd.models import machine, speeds
 from copilotd.models.machine import host_memory, look
 from copilotd.models.speeds import Measured
@@ -69,6 +70,16 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert best > 1e8
     monkeypatch.setattr(machine, "_bandwidth", lambda device: 1.0)  # a busy moment
     assert look(DaemonSettings(device="cpu"), measure=True).bandwidth == best
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_compiled_kernels_bring_nf4(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+    monkeypatch.setattr(build, "usable", lambda: there)
+    monkeypatch.setattr("copilotd.engine.products.nf4_is_fused", lambda: False)
+    found = look(DaemonSettings(device="cpu"))
+    assert (found.compiled, found.nf4) == (there, there)
+    found = look(DaemonSettings(device="cpu", kernels="torch"))
+    assert (found.compiled, found.nf4) == (False, False)
 
 
 # ---- what was measured -------------------------------------------------------------------------------------
