@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from copilotd.engine.native import build, library
-from copilotd.engine.native.build import CannotBuild, built
+from copilotd.engine.native.build import CannotBuild, NoKernels, built
 from tests.support.kernels import holds_here
 
 
@@ -230,6 +230,38 @@ def test_what_was_kept_serves_where_nothing_can_be_written(
     library = built()
     monkeypatch.setattr(Path, "mkdir", lambda *words, **more: pytest.fail("not needed"))
     assert built() == library
+
+
+# ---- asked beforehand --------------------------------------------------------------------------------------
+
+
+def test_what_would_be_used_is_known_without_making_it(
+    compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert build.usable()
+    planned, by = build.found()
+    assert by == str(compiler)
+    assert not build.root().exists()
+    assert calls(compiler) == 0
+    assert built() == planned
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert build.found() == (planned, "")
+    assert build.usable()
+    planned.unlink()
+    assert not build.usable()
+
+
+def test_only_what_a_person_can_help_is_a_trouble(monkeypatch: pytest.MonkeyPatch, compiler: Path) -> None:
+    build.root().mkdir(parents=True)
+    build.root().chmod(0o777)
+    assert not build.usable()
+    with pytest.raises(CannotBuild) as trouble:
+        build.found()
+    assert not isinstance(trouble.value, NoKernels)
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(NoKernels):
+        build.found()
+    assert not build.usable()
 
 
 # ---- in the environment ------------------------------------------------------------------------------------
