@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-enum { KEY_BLOCK = 256, MOST_HEAD_SIZE = 256 };
+enum { KEY_BLOCK = 256 };
 
 typedef struct {
     const float *queries;   /* [rows][query_stride], the heads side by side, scaled by 1/√size */

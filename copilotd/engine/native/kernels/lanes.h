@@ -27,11 +27,12 @@ static inline lanes lanes_load_half(const uint16_t *from) {
     };
 }
 
-/* To the nearest half; what is beyond its range becomes the greatest of it, never infinite. */
+/* To the nearest half; what is beyond its range becomes the greatest of it, never infinite. NaN stays
+ * NaN: the second operand is what these take then. */
 static inline void lanes_store_half(uint16_t *to, lanes a) {
     const __m256 most = _mm256_set1_ps(65504.0f), least = _mm256_set1_ps(-65504.0f);
-    __m256 low = _mm256_min_ps(_mm256_max_ps(a.low, least), most);
-    __m256 high = _mm256_min_ps(_mm256_max_ps(a.high, least), most);
+    __m256 low = _mm256_min_ps(most, _mm256_max_ps(least, a.low));
+    __m256 high = _mm256_min_ps(most, _mm256_max_ps(least, a.high));
     _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128((__m128i *)(to + 8), _mm256_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT));
 }
