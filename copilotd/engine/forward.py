@@ -16,7 +16,7 @@ from torch.nn.functional import rms_norm, silu
 from copilotd.engine.attention import attend, causal_mask
 from copilotd.engine.kv import KvCache, padded_rows
 from copilotd.engine.products import Product, rows_free
-from copilotd.engine.runner import Cache
+from copilotd.engine.runner import Cache, start_of_step
 
 
 class Shape(Struct, frozen=True, kw_only=True):
@@ -114,11 +114,8 @@ class DecoderRunner:
     def step(self, cache: Cache, ids: Sequence[int], rows: int) -> torch.Tensor:
         if not isinstance(cache, KvCache):
             raise TypeError("the cache is another runner's")
-        count, start = len(ids), len(cache.ids)
-        if not 1 <= count <= self.chunk or not 0 <= rows <= count:
-            raise ValueError(f"a step of {count} ids with {rows} rows of logits; the chunk is {self.chunk}")
-        if start + count > min(cache.capacity, self.max_tokens):
-            raise ValueError(f"no room for {count} more rows after {start}")
+        count = len(ids)
+        start = start_of_step(self, cache, count, rows)
         padded = [*ids, *[0] * (self._fixed - count)] if self._fixed else ids
         hidden = self._run(cache, torch.tensor(padded, device=self._device), start)
         cache.ids.extend(ids)

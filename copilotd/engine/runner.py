@@ -50,3 +50,13 @@ class Runner(Protocol):
         rows = 0 skips the head and gives an empty tensor. Raises ValueError when the cache has no room.
         """
         ...
+
+
+def start_of_step(runner: Runner, cache: Cache, count: int, rows: int) -> int:
+    """The first row that a step of so many ids writes. Raises ValueError where there can be no such step."""
+    start = len(cache.ids)
+    if not 1 <= count <= runner.chunk or not 0 <= rows <= count:
+        raise ValueError(f"a step of {count} ids with {rows} rows of logits; the chunk is {runner.chunk}")
+    if start + count > min(cache.capacity, runner.max_tokens):
+        raise ValueError(f"no room for {count} more rows after {start}")
+    return start

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from copilotd.engine.runner import Cache
+from copilotd.engine.runner import Cache, start_of_step
 
 
 class TransformersCache:
@@ -66,11 +66,8 @@ class TransformersRunner:
     def step(self, cache: Cache, ids: Sequence[int], rows: int) -> torch.Tensor:
         if not isinstance(cache, TransformersCache):
             raise TypeError("the cache is another runner's")
-        count, start = len(ids), len(cache.ids)
-        if not 1 <= count <= self.chunk or not 0 <= rows <= count:
-            raise ValueError(f"a step of {count} ids with {rows} rows of logits; the chunk is {self.chunk}")
-        if start + count > min(cache.capacity, self.max_tokens):
-            raise ValueError(f"no room for {count} more rows after {start}")
+        count = len(ids)
+        start_of_step(self, cache, count, rows)
         padding = self.chunk - count
         padded = torch.tensor([[*ids, *[0] * padding]], device=self._device)
         output = self._model(padded, cache=cache.inner, use_cache=True)

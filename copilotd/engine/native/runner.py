@@ -10,7 +10,7 @@ import torch
 from copilotd.engine.forward import Decoder, Shape
 from copilotd.engine.native import library
 from copilotd.engine.native.products import Compiled
-from copilotd.engine.runner import Cache
+from copilotd.engine.runner import Cache, start_of_step
 
 KEY_BLOCK = 256
 GROUP = 16
@@ -60,7 +60,9 @@ class NativeRunner:
     rows_free = True
 
     def __init__(self, decoder: Decoder, vocabulary: int, *, chunk: int = 64) -> None:
-        """Raises CannotBuild."""
+        """Raises CannotBuild, and ValueError where the head has fewer rows than the vocabulary."""
+        if vocabulary > _compiled(decoder.head).structure.outputs:
+            raise ValueError(f"the head has fewer than {vocabulary} rows")
         self.decoder = decoder
         self.vocabulary = vocabulary
         self.max_tokens = decoder.shape.max_tokens
@@ -79,11 +81,8 @@ class NativeRunner:
     def step(self, cache: Cache, ids: Sequence[int], rows: int) -> torch.Tensor:
         if not isinstance(cache, HalfCache):
             raise TypeError("the cache is another runner's")
-        count, start = len(ids), len(cache.ids)
-        if not 1 <= count <= self.chunk or not 0 <= rows <= count:
-            raise ValueError(f"a step of {count} ids with {rows} rows of logits; the chunk is {self.chunk}")
-        if start + count > min(cache.capacity, self.max_tokens):
-            raise ValueError(f"no room for {count} more rows after {start}")
+        count = len(ids)
+        start = start_of_step(self, cache, count, rows)
         with torch.inference_mode():
             x = self.decoder.embedding(torch.tensor(ids))
         logits = torch.empty((rows, self.vocabulary))
