@@ -50,18 +50,14 @@ def test_a_storm_of_300_requests_through_the_front(tmp_path: Path) -> None:
         until_answered(editor, (0, 0))
         before = daemon.starts()
         editor.change(URI, 2, "val = 0\nva")
-        asked = time.monotonic()
         for number in range(1000, 1300):
             editor.ask(URI, (1, 2), number=number)
             if number < 1299:
                 editor.notify("$/cancelRequest", {"id": number})
-        tokens = (
-            time.monotonic() - asked
-        ) / 0.05  # one that is cancelled takes a token's time, the latest follows
         assert editor.response(1299)["result"], status(daemon.env)["requests"]
         for number in range(1000, 1300):
             assert len(editor.responses(number)) == 1
-        assert daemon.starts() - before <= 4 + tokens
+        assert daemon.starts() - before <= 4
 
 
 def test_unsaved_text_survives_a_restart_of_the_daemon(tmp_path: Path) -> None:

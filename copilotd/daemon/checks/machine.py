@@ -20,7 +20,7 @@ FEATURES = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_in
 CPUINFO = Path("/proc/cpuinfo")
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 DRIVER = Path("/proc/driver/nvidia/version")
-FASTER = "with kernels compiled for this processor, completions are written two to four times as fast"
+FASTER = "with kernels compiled for this processor, a step is three to four times as fast (seen with AVX2)"
 
 
 def check_processor(cpuinfo: Path = CPUINFO) -> Iterator[Finding]:
