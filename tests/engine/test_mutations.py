@@ -36,8 +36,8 @@ MUTATIONS: dict[str, tuple[ModuleType, str, str, Callable[[], None]]] = {
     ),
     "a step is placed one row too far": (
         forward,
-        "count, start = len(ids), len(cache.ids)",
-        "count, start = len(ids), len(cache.ids) + (len(ids) > 1)",
+        "start = start_of_step(self, cache, count, rows)",
+        "start = start_of_step(self, cache, count, rows) + (count > 1)",
         checks.check_real_identity,
     ),
     "the compiled kernels' cache cuts one row too few": (
@@ -48,8 +48,8 @@ MUTATIONS: dict[str, tuple[ModuleType, str, str, Callable[[], None]]] = {
     ),
     "the compiled kernels place a step one row too far": (
         native,
-        "count, start = len(ids), len(cache.ids)",
-        "count, start = len(ids), len(cache.ids) + (len(ids) > 1)",
+        "start = start_of_step(self, cache, count, rows)",
+        "start = start_of_step(self, cache, count, rows) + (count > 1)",
         partial(checks.check_real_identity, "compiled-int8"),
     ),
     "rows after a stop id stay": (
