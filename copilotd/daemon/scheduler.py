@@ -2,8 +2,9 @@
 
 The socket loop submits and cancels, the engine thread takes; one condition guards both. A request that was
 cancelled or superseded is gone before the engine looks. After a request that lived less than SETTLE_S
-(a storm: no hand types like that) the next one waits as long for its successor, so a burst of hundreds
-starts the model for the first and the last of them.
+since it was due (a storm: no hand types like that) the next one waits as long for its successor, and twice as
+long each time that one comes, up to SETTLE_MOST_S. So a burst of hundreds starts the model for the first and
+the last of them, also where a slow machine tears it into pieces.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TypeAlias
 from copilotd.completion.ask import Ask
 
 SETTLE_S = 0.02
+SETTLE_MOST_S = 0.16
 
 TURN_S = 1.0
 """A client whose request is superseded while it runs goes on with the newer one, for so long: its caches are
@@ -43,13 +45,23 @@ class Job:
         return self.cancelled
 
 
+@dataclass(frozen=True)
+class Storm:
+    """A client whose last request ended as soon as it was due."""
+
+    until: float
+    """a request that arrives before belongs to it"""
+    wait: float
+    """seconds, for its successor"""
+
+
 class Scheduler:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._waiting: dict[str, Job] = {}
         self._chores: list[Chore] = []
         self._running: Job | None = None
-        self._stormy_until: dict[str, float] = {}
+        self._storms: dict[str, Storm] = {}
         self._served: dict[str, int] = {}
         self._turn = 0
         self._holder = ""
@@ -63,8 +75,9 @@ class Scheduler:
         """Queue a request; the client's older ones, which it supersedes, to be answered by the caller."""
         with self._changed:
             superseded = self._drop(job.client)
-            if job.arrived < self._stormy_until.get(job.client, 0.0):
-                job.not_before = job.arrived + SETTLE_S
+            storm = self._storms.get(job.client)
+            if storm and job.arrived < storm.until:
+                job.not_before = job.arrived + storm.wait
             self._waiting[job.client] = job
             self._changed.notify()
         return superseded
@@ -87,7 +100,7 @@ class Scheduler:
         """The client is gone, and so are its requests."""
         with self._changed:
             dropped = self._drop(client)
-            self._stormy_until.pop(client, None)
+            self._storms.pop(client, None)
             self._served.pop(client, None)
         return dropped
 
@@ -121,8 +134,10 @@ class Scheduler:
         if self._waiting.get(job.client) is job:
             del self._waiting[job.client]
         now = time.monotonic()
-        if now - job.arrived < SETTLE_S:
-            self._stormy_until[job.client] = now + SETTLE_S
+        if now - max(job.arrived, job.not_before) < SETTLE_S:
+            waited = max(0.0, job.not_before - job.arrived)
+            wait = min(max(SETTLE_S, 2 * waited), SETTLE_MOST_S)
+            self._storms[job.client] = Storm(now + wait, wait)
 
     # ---- from the engine thread ----
 

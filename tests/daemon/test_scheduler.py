@@ -109,6 +109,7 @@ def test_an_answer_ends_the_turn(scheduler: Scheduler) -> None:
 
 def test_a_storm_starts_its_first_and_its_last(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLE_S", 1.0)  # a busy machine may stop this loop for a while
+    monkeypatch.setattr(module, "SETTLE_MOST_S", 1.0)
     starts = []
     for number in range(300):
         scheduler.submit(job("a", number))
@@ -122,6 +123,27 @@ def test_a_storm_starts_its_first_and_its_last(scheduler: Scheduler, monkeypatch
     assert last.id == 299
 
 
+def test_a_torn_storm_waits_longer_each_time(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that had to wait, was started and ended at once belongs to the storm still."""
+    now = 100.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    scheduler.submit(job("a", 0))
+    waits = []
+    for number in range(1, 7):
+        late = job("a", number)
+        scheduler.submit(late)
+        waits.append(late.not_before - late.arrived)
+        assert scheduler.take(wait=False) is None
+        now = late.not_before + 0.001
+        assert scheduler.take(wait=False) is late
+        now += 0.001
+    assert waits == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.16, 0.16])
+    now += 0.1
+    calm = job("a", 7)
+    scheduler.submit(calm)
+    assert scheduler.take(wait=False) is calm
+
+
 def test_typing_at_a_human_pace_is_not_taken_for_a_storm(scheduler: Scheduler) -> None:
     scheduler.submit(job("a", 1, age=0.1))
     scheduler.take()
@@ -132,6 +154,7 @@ def test_typing_at_a_human_pace_is_not_taken_for_a_storm(scheduler: Scheduler) -
 
 def test_a_storm_of_one_client_delays_no_other(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLE_S", 60.0)
+    monkeypatch.setattr(module, "SETTLE_MOST_S", 60.0)
     scheduler.submit(job("a", 1))
     scheduler.cancel("a", 1)
     scheduler.submit(job("a", 2))
