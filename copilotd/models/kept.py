@@ -24,6 +24,7 @@ from copilotd.models.checkpoint import FileState
 from copilotd.models.configuration import Configuration
 from copilotd.models.memory import Quantisation
 from copilotd.models.quantise import Packed
+from copilotd.models.workplace import flush
 
 FORMAT = "copilotd-kept/2"
 """raised with the layout of what is kept"""
@@ -103,7 +104,9 @@ class Kept(Struct):
             return
         try:
             (self.part / "done").touch(mode=0o600)
+            flush(self.part)
             self.part.rename(self.folder)
+            flush(self.folder.parent)
         except OSError:
             self.drop()
         self.part = None

@@ -196,6 +196,29 @@ def test_a_cache_that_cannot_be_written_is_no_error(
     assert kept.root().is_file() or there() == []
 
 
+def test_a_power_cut_leaves_all_of_it_or_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands under the final name has reached the disk: what was lost of it would be read as zeros."""
+    done: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def flushed(descriptor: int) -> None:
+        done.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
+        fsync(descriptor)
+
+    def renamed(path: Path, target: Path) -> Path:
+        parts = {path.name, *(file.name for file in path.iterdir())}
+        assert len(parts) == 1 + 1 + 2 + 1  # the folder, its mark, two layers, the head
+        assert parts <= set(done)
+        assert done.index(path.name) == len(done) - 1  # names last
+        done.clear()
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(Path, "rename", renamed)
+    logits(folder, "int8")
+    assert done == [kept.root().name]
+
+
 def test_small_models_are_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "LEAST_BYTES", 1 << 40)
     logits(folder, "int8")
