@@ -98,14 +98,22 @@ class Int8WeightOnly:
     int8 products."""
 
     rows_free = True
+    LANES = 16
+    """the kernel reads so many inputs at once, and what lies behind the last ones too"""
 
     def __init__(self, weight: torch.Tensor, scale: torch.Tensor) -> None:
+        self._rest = -weight.shape[1] % self.LANES
+        if self._rest:
+            weight = torch.nn.functional.pad(weight, (0, self._rest))
         self._weight = weight.contiguous()
         self._scale = scale.to(torch.bfloat16)
-        self.nbytes = weight.nbytes + self._scale.nbytes
+        self.nbytes = self._weight.nbytes + self._scale.nbytes
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return torch._weight_int8pack_mm(x.to(torch.bfloat16), self._weight, self._scale)
+        x = x.to(torch.bfloat16)
+        if self._rest:
+            x = torch.nn.functional.pad(x, (0, self._rest))
+        return torch._weight_int8pack_mm(x, self._weight, self._scale)
 
 
 @cache

@@ -72,6 +72,18 @@ def test_int8_is_the_exact_product_of_the_levels(outputs: int, inputs: int) -> N
     torch.testing.assert_close(Int8(levels, scale)(x).double(), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("inputs", [1, 8, 17, 100, 104, 896])
+def test_int8_weights_are_read_no_further_than_they_go(inputs: int) -> None:
+    """torch's kernel reads whole vectors: of other lengths it would give anything, or end the process."""
+    levels = torch.randint(-8, 9, (33, inputs), generator=torch.Generator().manual_seed(inputs))
+    x = torch.randint(-2, 3, (5, inputs), generator=torch.Generator().manual_seed(inputs + 1)).float()
+    scale = 2.0 ** (torch.arange(33) % 9 - 4)
+    expected = (x @ levels.T.float() * scale).to(torch.bfloat16)
+    got = Int8WeightOnly(levels.to(torch.int8), scale)(x)
+    assert got.shape == (5, 33)
+    assert torch.equal(got, expected)
+
+
 @needs_exact
 def test_the_residual_makes_activations_nearly_exact() -> None:
     levels, scale = quantise_rows(weight(256, 512))
