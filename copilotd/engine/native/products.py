@@ -82,8 +82,11 @@ class Compiled:
         """valid as long as this product lives"""
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Raises ValueError where x is not as wide as the matrix: the kernels would read beyond it."""
         x = x.float().contiguous()
         rows, inputs = x.shape
+        if inputs != self.structure.inputs:
+            raise ValueError(f"x has {inputs} columns, the matrix {self.structure.inputs} inputs")
         out = torch.empty((rows, self.structure.outputs))
         scratch = torch.empty(self._kernels.activations_bytes(rows, inputs), dtype=torch.uint8)
         self._kernels.multiply_floats(

@@ -141,6 +141,14 @@ def test_twice_the_activations_is_twice_the_result(kind: str, power: int) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [136, 199, 201])
+def test_activations_of_another_width_are_refused(kind: str, width: int) -> None:
+    """What lies behind them would be read."""
+    with pytest.raises(ValueError, match=rf"\b{width} columns, the matrix 200 inputs"):
+        HOLDS[kind](weight(48, 200))(activations(2, width))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_zeros(kind: str) -> None:
     product = HOLDS[kind](weight(48, 200))
     assert product(torch.zeros(0, 200)).shape == (0, 48)
