@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from rich.console import Console
 
-from copilotd.daemon.wording import plural
+from copilotd.wording import plural
 
 if TYPE_CHECKING:  # with torch behind them
     from copilotd.backends.local import LocalBackend

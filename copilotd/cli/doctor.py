@@ -20,8 +20,8 @@ from copilotd.daemon.launch import LaunchError
 from copilotd.daemon.log import place as place_of
 from copilotd.daemon.platform import Unsupported, Unusable, require_supported
 from copilotd.daemon.status import Status
-from copilotd.daemon.wording import plural
 from copilotd.version import version
+from copilotd.wording import plural
 
 HELP = "look at everything copilotd depends on, with a remedy under each warning"
 MORE = """\

@@ -17,10 +17,10 @@ from copilotd import wire
 from copilotd.completion.explanation import Explanation
 from copilotd.config import SessionSettings
 from copilotd.daemon.launch import LaunchError, connect
-from copilotd.daemon.wording import plural
 from copilotd.replay.buffer import Buffer
 from copilotd.replay.languages import language_id
 from copilotd.version import version
+from copilotd.wording import plural
 
 HELP = "show the prompt, the reasons and the drafts at FILE:LINE:COLUMN"
 MORE = """\

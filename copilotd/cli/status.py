@@ -13,8 +13,8 @@ from copilotd.daemon import platform
 from copilotd.daemon.commands import ask_status
 from copilotd.daemon.launch import LaunchError
 from copilotd.daemon.status import Index, NotRunning, Status
-from copilotd.daemon.wording import plural
 from copilotd.version import version
+from copilotd.wording import plural
 
 HELP = "show whether the daemon runs, its models and its counts"
 MORE = """\

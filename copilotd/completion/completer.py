@@ -24,6 +24,7 @@ from copilotd.completion.window import line_end
 from copilotd.completion.writing import Writing
 from copilotd.config import DaemonSettings
 from copilotd.engine.generation import Cancelled, GenerationRequest, Sampling, Surroundings
+from copilotd.wording import plural
 
 DOCUMENTS = 16
 """remembered, the least recently asked out"""
@@ -106,7 +107,7 @@ class Completer:
             if known is not None:
                 return known
         if document.writing and (typed := _joins(document.writing, ask, context.selected)) is not None:
-            explanation.add("session", f"goes on with a generation {len(typed)} characters back")
+            explanation.add("session", f"goes on with a generation {plural(len(typed), 'character')} back")
             joined = self._write(document, document.writing, ask, cancelled, deadline, explanation)
             if joined is not None:
                 joined.joined = True
@@ -215,7 +216,7 @@ class Completer:
                 document.memory.add(replace(_entry(drawn, ask, result), drawn=True))
         if not ended():
             document.drawn = spot
-        completion.explanation.add("alternatives", f"{draws} drawn, {len(found) - 1} others found")
+        completion.explanation.add("alternatives", f"{draws} drawn, {plural(len(found) - 1, 'other')} found")
         if known:
             document.memory.add(known[0].entry)
 
@@ -242,8 +243,8 @@ class Completer:
         rest = context.selected or document.memory.rest(ask)
         echo = self._prompts.encoder.encode(text_of(dropped)[0] + rest)[:ECHO_TOKENS] if rest else []
         explanation.parts = self._prompts.parts(ask, filled)
-        explanation.add("healing", f"{len(healed)} tokens of what was typed are written again")
-        explanation.add("prompt", f"{len(prompt)} tokens", (time.perf_counter() - started) * 1e3)
+        explanation.add("healing", f"writes {plural(len(healed), 'token')} of what was typed again")
+        explanation.add("prompt", plural(len(prompt), "token"), (time.perf_counter() - started) * 1e3)
         again = len(healed) + len(self._prompts.encoder.encode(context.selected))
         return Writing(
             spot=Spot.of(ask),
@@ -300,7 +301,9 @@ class Completer:
         explanation.counters = generation.counters
         explanation.drafts += [draft_of(self._vocabulary, proposed) for proposed in generation.proposed]
         spent = (time.perf_counter() - started) * 1e3
-        explanation.add("generate", f"{len(generation.ids)} tokens, then {generation.finish}", spent)
+        explanation.add(
+            "generate", f"{plural(len(generation.ids), 'token')}, then {generation.finish}", spent
+        )
         return writing.finished
 
     def _write(

@@ -7,6 +7,7 @@ from copilotd.completion.ask import Ask
 from copilotd.completion.explanation import Explanation
 from copilotd.completion.prompt import PromptWriter
 from copilotd.engine.prefix import common_prefix
+from copilotd.wording import plural
 
 COLD_S = 0.25
 """of prefill that a cold place may wait for"""
@@ -45,13 +46,14 @@ class Places:
         budget = self._prompts.budget(ask, snippets)
         layout = self._prompts.lay(ask, budget, self._slot, self.current, snippets)
         missing, layout.slot = self._cost(self._prompts.fill(layout, ask).prompt)
+        to_prefill = f"{plural(missing, 'token')} to prefill"
         quick = self._cold_tokens or max(COLD_TOKENS, int(COLD_S * tokens_per_s))
         if missing > quick and (short := shortened(budget, quick)) is not budget:
             layout = self._prompts.lay(ask, short, 1 - self._slot, None)
             layout.complete = False
-            explanation.add("anchor", f"a cold place: {missing} tokens to prefill, so a short prompt first")
+            explanation.add("anchor", f"a cold place: {to_prefill}, so a short prompt first")
         else:
-            explanation.add("anchor", f"anchored anew, {missing} tokens to prefill")
+            explanation.add("anchor", f"anchored anew, {to_prefill}")
         self.adopt(layout)
         return layout
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from copilotd.completion.ask import Ask, Completion, Suggestion
 from copilotd.completion.completer import Completer
+from copilotd.completion.places import Places
 from copilotd.config import DaemonSettings, SessionSettings
 from copilotd.engine.generation import Cancelled, Emit, Generation, GenerationRequest
 from copilotd.models.tokenizer import TokenizerVocabulary
@@ -412,6 +413,25 @@ def test_every_stage_says_its_reason_and_the_parts_are_told() -> None:
     assert {"anchor", "healing", "prompt", "generate"} <= stages
     assert [part.name for part in completion.explanation.parts] == ["header", "prefix", "suffix", "typed"]
     assert completion.explanation.counters.target_steps > 0
+
+
+def test_one_of_a_kind_is_said_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Places, "_cost", lambda places, prompt: (1, 0))
+    backend = Watched("return", samples=["b", "return"])
+    completer = Completer(backend)
+
+    def said(one: Ask, cancelled: Cancelled = never) -> dict[str, str]:
+        explanation = completer.complete(one, cancelled, None).explanation
+        return {reason.stage: reason.text for reason in explanation.reasons}
+
+    begun = said(ask("import a\n‸\n"), lambda: backend.emitted >= 2)
+    assert begun["anchor"] == "anchored anew, 1 token to prefill"
+    assert begun["healing"] == "writes 1 token of what was typed again"
+    assert said(ask("import a\nr‸\n"))["session"] == "goes on with a generation 1 character back"
+    one_more = backend.emitted + 1
+    afresh = said(ask("import a\nx = ‸\n"), lambda: backend.emitted >= one_more)
+    assert afresh["generate"] == "1 token, then cancelled"
+    assert said(ask("import a\nx=‸\n", trigger="invoked"))["alternatives"] == "5 drawn, 1 other found"
 
 
 def test_settings_of_the_daemon_reach_the_engine() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from copilotd.backends.base import Description
 from copilotd.config import DaemonSettings
 from copilotd.daemon.checks.finding import Finding, failed, ok, skipped, warning
-from copilotd.daemon.wording import plural
 from copilotd.models.choice import choose
 from copilotd.models.errors import ModelError
 from copilotd.models.machine import look
 from copilotd.models.offer import offers
 from copilotd.models.store import Place
+from copilotd.wording import plural
 
 
 def check_choice(settings: DaemonSettings) -> Iterator[Finding]:

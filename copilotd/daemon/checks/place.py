@@ -12,10 +12,10 @@ from copilotd.daemon import platform
 from copilotd.daemon.checks.finding import Finding, failed, ok, skipped, warning
 from copilotd.daemon.launch import find
 from copilotd.daemon.status import Status
-from copilotd.daemon.wording import plural
 from copilotd.models.store import models_folder
 from copilotd.version import newer
 from copilotd.version import version as own_version
+from copilotd.wording import plural
 
 LEAST_FREE = 1_000_000_000
 """bytes on a disk that logs, caches and a small model are at ease with"""

@@ -12,7 +12,7 @@ from pathlib import Path
 from copilotd.config import DaemonSettings
 from copilotd.daemon.checks.finding import Finding, ok, skipped, warning
 from copilotd.daemon.status import Status
-from copilotd.daemon.wording import plural
+from copilotd.wording import plural
 
 LIMITS = Path("/proc/sys/fs/inotify")
 LEAST_WATCHES = 16_384
