@@ -14,7 +14,7 @@ Activations activations_at(void *memory, int64_t rows, int64_t inputs) {
     int64_t blocks = blocks_of(inputs), all = rows * blocks;
     int8_t *levels = memory;
     float *step = (float *)(levels + all * BLOCK);
-    return (Activations){levels, step, (int32_t *)(step + all), blocks};
+    return (Activations){levels, step, (int32_t *)(step + all), rows, blocks};
 }
 
 void quantise_block(const Activations *to, int64_t row, int64_t block, const float *from, int64_t count) {
@@ -24,7 +24,7 @@ void quantise_block(const Activations *to, int64_t row, int64_t block, const flo
         memcpy(padded, from, (size_t)count * sizeof *from);
         from = padded;
     }
-    int64_t at = row * to->blocks + block;
+    int64_t at = block * to->rows + row;
     int8_t *levels = to->levels + at * BLOCK;
     lanes greatest = lanes_all(0.0f), nothing = greatest; /* nothing but where a number is none */
     for (int i = 0; i < BLOCK; i += LANES) {

@@ -1,4 +1,5 @@
-/* Rows of activations, rounded to int8 in blocks of 64 inputs, each with a scale of its own. */
+/* Rows of activations, rounded to int8 in blocks of 64 inputs, each with a scale of its own. All rows of a block lie
+ * together: they meet the same weights. */
 #pragma once
 
 #include <stdint.h>
@@ -6,10 +7,10 @@
 enum { BLOCK = 64 };
 
 typedef struct {
-    int8_t *levels; /* [rows][blocks · 64], -127 … 127, zeros beyond the inputs */
-    float *step;    /* [rows][blocks]: a level's worth */
-    int32_t *sum;   /* [rows][blocks]: of the levels */
-    int64_t blocks;
+    int8_t *levels; /* [blocks][rows][64], -127 … 127, zeros beyond the inputs */
+    float *step;    /* [blocks][rows]: a level's worth */
+    int32_t *sum;   /* [blocks][rows]: of the levels */
+    int64_t rows, blocks;
 } Activations;
 
 /* What so many rows take, and the rows laid out in that much memory, which starts at a multiple of 64 bytes. */

@@ -9,9 +9,7 @@
 #include "lanes.h"
 #include "threads.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
-enum { TOGETHER = 4 }; /* queries that share one reading of keys and values */
+enum { TOGETHER = PARTS == 1 ? 8 : 4 }; /* queries that share one reading of keys and values */
 
 typedef struct {
     const Attention *attention;
@@ -73,14 +71,14 @@ INLINE void block_of(const Job *job, int64_t group, int64_t block, int64_t first
     for (int key = lowest; key < highest; key += LANES) {
         const uint16_t *keys = a->keys + ((group * a->cache_rows + from + key) * size);
         lanes score[TOGETHER];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int q = 0; q < count; q++) score[q] = lanes_all(0.0f);
         for (int64_t i = 0; i < size; i++) {
             lanes k = lanes_load_half(keys + i * LANES);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int q = 0; q < count; q++) score[q] = lanes_fma(lanes_all(query[q][i]), k, score[q]);
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int q = 0; q < count; q++) {
             float *at = weight[q] + key;
             lanes_store(at, score[q]);
@@ -107,14 +105,14 @@ INLINE void block_of(const Job *job, int64_t group, int64_t block, int64_t first
     for (int64_t part = 0; part < size; part += LANES) {
         const uint16_t *values = a->values + (group * a->cache_rows + from) * size + part;
         lanes mixed[TOGETHER];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int q = 0; q < count; q++) mixed[q] = lanes_all(0.0f);
         for (int key = lowest; key < highest; key++) {
             lanes v = lanes_load_half(values + key * size);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int q = 0; q < count; q++) mixed[q] = lanes_fma(lanes_all(weight[q][key]), v, mixed[q]);
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int q = 0; q < count; q++)
             lanes_store(partial_of(job, group, first_query + q, block) + part, mixed[q]);
     }
@@ -145,11 +143,13 @@ static void together(const Job *job, int64_t group, int64_t query) {
     }
 }
 
+/* The compiler makes `block_of` anew for each number of queries. */
+#define REST(number) \
+    case number: block_of(job, group, block, query, number < TOGETHER ? number : TOGETHER); break;
+
 INLINE void block_of_tile(const Job *job, int64_t group, int64_t block, int64_t query, int64_t count) {
     switch (count) {
-        case 1: block_of(job, group, block, query, 1); break;
-        case 2: block_of(job, group, block, query, 2); break;
-        case 3: block_of(job, group, block, query, 3); break;
+        REST(7) REST(6) REST(5) REST(4) REST(3) REST(2) REST(1)
         default: block_of(job, group, block, query, TOGETHER);
     }
 }

@@ -43,6 +43,9 @@ int64_t scratch_bytes(const Decoder *decoder, int64_t rows, int64_t end) {
 
 /* ---- what stands between the products, row by row ---- */
 
+/* Below so many floats a thread is not worth waking. */
+enum { WORTH_SHARING = 16384 };
+
 typedef struct {
     const Decoder *decoder;
     const Cache *cache;
@@ -125,6 +128,10 @@ static void gated(const void *context, int row) {
     quantise_row(&work->scratch.of_intermediate, row, gate, inputs);
 }
 
+static void by_row(Task task, const Work *work, int64_t rows, int64_t floats, int64_t threads) {
+    in_parallel(task, work, (int)rows, rows * floats < WORTH_SHARING ? 1 : (int)threads);
+}
+
 /* ---- the step ---- */
 
 void step(const Decoder *d, const Cache *cache, float *x, int64_t rows, int64_t start, float *logits, int64_t asked,
@@ -133,14 +140,14 @@ void step(const Decoder *d, const Cache *cache, float *x, int64_t rows, int64_t 
     lay_out(d, rows, start + rows, memory, &work.scratch);
     const Scratch *s = &work.scratch;
     int64_t queries = d->heads * d->head_size, of_keys = d->key_heads * d->head_size, cells = of_keys * cache->rows;
-    int all = (int)rows, width = (int)threads;
+    int width = (int)threads;
     for (int64_t number = 0; number < d->layers; number++) {
         const Layer *layer = d->layer + number;
         work.number = number;
         work.weight = layer->attention_norm;
-        in_parallel(normed, &work, all, width);
+        by_row(normed, &work, rows, d->hidden, threads);
         multiply(&layer->qkv, &s->of_hidden, rows, layer->qkv_bias, 0, s->qkv, queries + 2 * of_keys, width);
-        in_parallel(placed, &work, all, width);
+        by_row(placed, &work, rows, queries + 2 * of_keys, threads);
         Attention attention = {
             .queries = s->qkv,
             .query_stride = queries + 2 * of_keys,
@@ -157,17 +164,17 @@ void step(const Decoder *d, const Cache *cache, float *x, int64_t rows, int64_t 
             .out = s->mixed,
         };
         attend(&attention, width);
-        in_parallel(mixed, &work, all, width);
+        by_row(mixed, &work, rows, queries, threads);
         multiply(&layer->output, &s->of_heads, rows, NULL, 1, x, d->hidden, width);
         work.weight = layer->mlp_norm;
-        in_parallel(normed, &work, all, width);
+        by_row(normed, &work, rows, d->hidden, threads);
         multiply(&layer->gate_up, &s->of_hidden, rows, NULL, 0, s->gate_up, 2 * d->intermediate, width);
-        in_parallel(gated, &work, all, width);
+        by_row(gated, &work, rows, d->intermediate, threads);
         multiply(&layer->down, &s->of_intermediate, rows, NULL, 1, x, d->hidden, width);
     }
     if (asked == 0) return;
     work.weight = d->norm;
     work.x = x + (rows - asked) * d->hidden;
-    in_parallel(normed, &work, (int)asked, width);
+    by_row(normed, &work, asked, d->hidden, threads);
     multiply(&d->head, &s->of_hidden, asked, NULL, 0, logits, stride, width);
 }

@@ -1,121 +1,106 @@
-/* Sixteen floats at a time, as two AVX2 registers. Every operation is exactly rounded, lane by lane, so what a
- * lane holds depends on no other lane; sums over lanes pair them in one fixed order. */
+/* Sixteen floats at a time. Every operation is exactly rounded, lane by lane, so what a lane holds depends on no
+ * other lane; sums over lanes pair them in one fixed order. */
 #pragma once
 
-#include <immintrin.h>
-#include <stdint.h>
+#include "wide.h"
 
 enum { LANES = 16 };
 
 typedef struct {
-    __m256 low, high;
+    floats part[PARTS];
 } lanes;
 
-static inline lanes lanes_load(const float *from) {
-    return (lanes){_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)};
+#define EACH_PART _Pragma("GCC unroll 2") for (int p = 0; p < PARTS; p++)
+
+INLINE lanes lanes_load(const float *from) {
+    lanes result;
+    EACH_PART result.part[p] = floats_load(from + p * PART);
+    return result;
 }
 
-static inline void lanes_store(float *to, lanes a) {
-    _mm256_storeu_ps(to, a.low);
-    _mm256_storeu_ps(to + 8, a.high);
-}
+INLINE void lanes_store(float *to, lanes a) { EACH_PART floats_store(to + p * PART, a.part[p]); }
 
-static inline lanes lanes_load_half(const uint16_t *from) {
-    return (lanes){
-        _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from)),
-        _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 8))),
-    };
+INLINE lanes lanes_load_half(const uint16_t *from) {
+    lanes result;
+    EACH_PART result.part[p] = floats_of_halves(from + p * PART);
+    return result;
 }
 
 /* To the nearest half; what is beyond its range becomes the greatest of it, never infinite. NaN stays
  * NaN: the second operand is what these take then. */
-static inline void lanes_store_half(uint16_t *to, lanes a) {
-    const __m256 most = _mm256_set1_ps(65504.0f), least = _mm256_set1_ps(-65504.0f);
-    __m256 low = _mm256_min_ps(most, _mm256_max_ps(least, a.low));
-    __m256 high = _mm256_min_ps(most, _mm256_max_ps(least, a.high));
-    _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT));
-    _mm_storeu_si128((__m128i *)(to + 8), _mm256_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT));
+INLINE void lanes_store_half(uint16_t *to, lanes a) {
+    EACH_PART halves_store(to + p * PART,
+                           floats_min(floats_all(65504.0f), floats_max(floats_all(-65504.0f), a.part[p])));
 }
 
-static inline lanes lanes_all(float value) {
-    return (lanes){_mm256_set1_ps(value), _mm256_set1_ps(value)};
+INLINE lanes lanes_all(float value) {
+    lanes result;
+    EACH_PART result.part[p] = floats_all(value);
+    return result;
 }
 
-static inline lanes lanes_add(lanes a, lanes b) {
-    return (lanes){_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
-}
-
-static inline lanes lanes_sub(lanes a, lanes b) {
-    return (lanes){_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
-}
-
-static inline lanes lanes_mul(lanes a, lanes b) {
-    return (lanes){_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
-}
-
-static inline lanes lanes_div(lanes a, lanes b) {
-    return (lanes){_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
-}
-
-static inline lanes lanes_max(lanes a, lanes b) {
-    return (lanes){_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
-}
+#define LANES_OF_TWO(name) \
+    INLINE lanes lanes_##name(lanes a, lanes b) { \
+        EACH_PART a.part[p] = floats_##name(a.part[p], b.part[p]); \
+        return a; \
+    }
+LANES_OF_TWO(add)
+LANES_OF_TWO(sub)
+LANES_OF_TWO(mul)
+LANES_OF_TWO(div)
+LANES_OF_TWO(max)
 
 /* a·b + c, rounded once */
-static inline lanes lanes_fma(lanes a, lanes b, lanes c) {
-    return (lanes){_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+INLINE lanes lanes_fma(lanes a, lanes b, lanes c) {
+    EACH_PART c.part[p] = floats_fma(a.part[p], b.part[p], c.part[p]);
+    return c;
 }
 
-static inline lanes lanes_abs(lanes a) {
-    const __m256 sign = _mm256_set1_ps(-0.0f);
-    return (lanes){_mm256_andnot_ps(sign, a.low), _mm256_andnot_ps(sign, a.high)};
+INLINE lanes lanes_abs(lanes a) {
+    EACH_PART a.part[p] = floats_without_sign(a.part[p]);
+    return a;
 }
 
-static inline float lanes_sum(lanes a) {
-    __m256 eight = _mm256_add_ps(a.low, a.high);
+INLINE float lanes_sum(lanes a) {
+    __m256 eight = _mm256_add_ps(floats_lower(a.part), floats_upper(a.part));
     __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
-static inline float lanes_greatest(lanes a) {
-    __m256 eight = _mm256_max_ps(a.low, a.high);
+INLINE float lanes_greatest(lanes a) {
+    __m256 eight = _mm256_max_ps(floats_lower(a.part), floats_upper(a.part));
     __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
-static inline __m256 exp_of_eight(__m256 x) {
-    const __m256 least = _mm256_set1_ps(-87.0f);
-    __m256 there = _mm256_cmp_ps(x, least, _CMP_GE_OQ);
-    x = _mm256_min_ps(_mm256_max_ps(x, least), _mm256_set1_ps(88.0f));
-    __m256 power = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)),
-                                   _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+INLINE floats exp_of(floats x) {
+    const floats least = floats_all(-87.0f);
+    floats within = floats_min(floats_max(x, least), floats_all(88.0f));
+    floats power = floats_rounded(floats_mul(within, floats_all(1.44269504f)));
     /* ln 2 in two parts, so that the rest is exact to the last bits */
-    __m256 rest = _mm256_fnmadd_ps(power, _mm256_set1_ps(0.693359375f), x);
-    rest = _mm256_fnmadd_ps(power, _mm256_set1_ps(-2.12194440e-4f), rest);
-    __m256 sum = _mm256_set1_ps(1.0f / 5040);
-    sum = _mm256_fmadd_ps(sum, rest, _mm256_set1_ps(1.0f / 720));
-    sum = _mm256_fmadd_ps(sum, rest, _mm256_set1_ps(1.0f / 120));
-    sum = _mm256_fmadd_ps(sum, rest, _mm256_set1_ps(1.0f / 24));
-    sum = _mm256_fmadd_ps(sum, rest, _mm256_set1_ps(1.0f / 6));
-    sum = _mm256_fmadd_ps(sum, rest, _mm256_set1_ps(0.5f));
-    sum = _mm256_fmadd_ps(sum, rest, _mm256_set1_ps(1.0f));
-    sum = _mm256_fmadd_ps(sum, rest, _mm256_set1_ps(1.0f));
-    __m256i shifted = _mm256_slli_epi32(_mm256_cvtps_epi32(power), 23);
-    __m256 result = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(sum), shifted));
-    return _mm256_and_ps(result, there);
+    floats rest = floats_fma(power, floats_all(-0.693359375f), within);
+    rest = floats_fma(power, floats_all(2.12194440e-4f), rest);
+    floats sum = floats_all(1.0f / 5040);
+    sum = floats_fma(sum, rest, floats_all(1.0f / 720));
+    sum = floats_fma(sum, rest, floats_all(1.0f / 120));
+    sum = floats_fma(sum, rest, floats_all(1.0f / 24));
+    sum = floats_fma(sum, rest, floats_all(1.0f / 6));
+    sum = floats_fma(sum, rest, floats_all(0.5f));
+    sum = floats_fma(sum, rest, floats_all(1.0f));
+    sum = floats_fma(sum, rest, floats_all(1.0f));
+    ints raised_by = ints_up(ints_of_floats(power), 23);
+    return floats_from(least, x, floats_as(ints_add(ints_as(sum), raised_by)));
 }
 
 /* e to the power a; 0 below -87, so that a masked score of minus infinity weighs exactly nothing */
-static inline lanes lanes_exp(lanes a) {
-    return (lanes){exp_of_eight(a.low), exp_of_eight(a.high)};
+INLINE lanes lanes_exp(lanes a) {
+    EACH_PART a.part[p] = exp_of(a.part[p]);
+    return a;
 }
 
 /* Each to the nearest integer, ties to even, which must lie within int8. */
-static inline void lanes_store_int8(int8_t *to, lanes a) {
-    __m256i pairs = _mm256_packs_epi32(_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high));
-    pairs = _mm256_permute4x64_epi64(pairs, _MM_SHUFFLE(3, 1, 2, 0));
-    __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
-    _mm_storeu_si128((__m128i *)to, bytes);
+INLINE void lanes_store_int8(int8_t *to, lanes a) {
+    EACH_PART bytes_store_of_ints(to + p * PART, ints_of_floats(a.part[p]));
 }

@@ -2,17 +2,15 @@
 
 #include <string.h>
 
-#include "lanes.h"
 #include "threads.h"
-
-#define INLINE static inline __attribute__((always_inline))
+#include "wide.h"
 
 /* NormalFloat4 (Dettmers et al. 2023, QLoRA, appendix E) in steps of 1/63, raised by 64 so that it is unsigned:
  * two products of it with int8 add up within 16 bits. */
 enum { NF4_STEPS = 63, NF4_RAISED = 64 };
 #define NF4_LEVELS 1, 20, 31, 39, 46, 52, 58, 64, 69, 74, 80, 85, 92, 99, 110, 127
 
-enum { MOST_ROWS = 4 }; /* that share one reading of the weights */
+enum { ROWS_AT_ONCE = PARTS == 1 ? 8 : 4 }; /* that share one reading of the weights: as the registers allow */
 
 typedef struct {
     const Product *product;
@@ -25,33 +23,11 @@ typedef struct {
     int64_t tiles_per_item;
 } Job;
 
-/* acc + Σ a·b over each four neighbours; a unsigned, b signed. Without VNNI |a·b + a'·b'| must stay below 2^15. */
-INLINE __m256i dot4(__m256i acc, __m256i a, __m256i b) {
-#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
-    return _mm256_dpbusd_epi32(acc, a, b);
-#elif defined(__AVXVNNI__)
-    return _mm256_dpbusd_avx_epi32(acc, a, b);
-#else
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
-#endif
-}
-
-#if (defined(__AVX512VNNI__) && defined(__AVX512VL__)) || defined(__AVXVNNI__)
-enum { INT8_RAISED = 128 };
-#else
-enum { INT8_RAISED = 0 };
-#endif
-
-/* int8 weights by activations, where INT8_RAISED times the activations' sum is to be taken off the result. */
-INLINE __m256i dot4_int8(__m256i acc, __m256i weights, __m256i x) {
-    if (INT8_RAISED) return dot4(acc, _mm256_xor_si256(weights, _mm256_set1_epi8((char)0x80)), x);
-    return dot4(acc, _mm256_abs_epi8(weights), _mm256_sign_epi8(x, weights));
-}
-
-INLINE __m256i four(const int8_t *levels) {
+/* Four levels, over and over. */
+INLINE ints four(const int8_t *levels) {
     int32_t word;
     memcpy(&word, levels, sizeof word);
-    return _mm256_set1_epi32(word);
+    return ints_all(word);
 }
 
 enum { AHEAD = 3072 }; /* bytes: the processor's own fetching stops at every page and every other thread's tile */
@@ -60,79 +36,77 @@ INLINE void fetch_ahead(const uint8_t *weight, int bytes) {
     for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)weight + AHEAD + i, _MM_HINT_T0);
 }
 
-/* sums[row][half] = Σ over the blocks of scales times exact sums, for eight outputs each */
-INLINE void tile_of_nf4(const uint8_t *weight, const Activations *x, int64_t row, __m256 sums[][2], int rows) {
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(NF4_LEVELS));
-    const __m256i nibble = _mm256_set1_epi8(15);
-    const int8_t *levels = x->levels + row * x->blocks * BLOCK;
+/* sums[row][part] = Σ over the blocks of scales times exact sums */
+INLINE void tile_of_nf4(const uint8_t *weight, const Activations *x, int64_t row, floats sums[][PARTS], int rows) {
+    const ints table = bytes_table(_mm_setr_epi8(NF4_LEVELS)), nibble = bytes_all(15);
     for (int64_t block = 0; block < x->blocks; block++, weight += NF4_BLOCK_BYTES) {
+        int64_t at = block * x->rows + row;
+        const int8_t *levels = x->levels + at * BLOCK;
         fetch_ahead(weight, NF4_BLOCK_BYTES);
-        for (int half = 0; half < 2; half++) {
-            __m256i acc[MOST_ROWS];
-#pragma GCC unroll 4
-            for (int r = 0; r < rows; r++)
-                acc[r] = _mm256_set1_epi32(-NF4_RAISED * x->sum[(row + r) * x->blocks + block]);
-            const uint8_t *unit = weight + half * 32;
+        for (int part = 0; part < PARTS; part++) {
+            ints acc[ROWS_AT_ONCE];
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++) acc[r] = ints_all(-NF4_RAISED * x->sum[at + r]);
+            const uint8_t *unit = weight + part * PART * 4;
 #pragma GCC unroll 1
             for (int i = 0; i < BLOCK; i += 8, unit += 64) {
-                __m256i packed = _mm256_loadu_si256((const __m256i *)unit);
-                __m256i first = _mm256_shuffle_epi8(table, _mm256_and_si256(packed, nibble));
-                packed = _mm256_and_si256(_mm256_srli_epi16(packed, 4), nibble);
-                __m256i second = _mm256_shuffle_epi8(table, packed);
-#pragma GCC unroll 4
+                ints packed = bytes_load(unit);
+                ints first = bytes_look_up(table, bytes_and(packed, nibble));
+                ints second = bytes_look_up(table, bytes_and(ints_down(packed, 4), nibble));
+#pragma GCC unroll 8
                 for (int r = 0; r < rows; r++) {
-                    const int8_t *at = levels + (r * x->blocks + block) * BLOCK + i;
-                    acc[r] = dot4(acc[r], first, four(at));
-                    acc[r] = dot4(acc[r], second, four(at + 4));
+                    acc[r] = dot4(acc[r], first, four(levels + r * BLOCK + i));
+                    acc[r] = dot4(acc[r], second, four(levels + r * BLOCK + i + 4));
                 }
             }
-            const uint8_t *most = weight + NF4_BLOCK_BYTES - TILE * 2 + half * 16;
-            __m256 scale = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)most));
-#pragma GCC unroll 4
+            const uint8_t *most = weight + NF4_BLOCK_BYTES - TILE * 2 + part * PART * 2;
+            floats scale = floats_of_halves(most);
+#pragma GCC unroll 8
             for (int r = 0; r < rows; r++) {
-                float step = x->step[(row + r) * x->blocks + block] / NF4_STEPS;
-                __m256 both = _mm256_mul_ps(scale, _mm256_set1_ps(step));
-                sums[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[r]), both, sums[r][half]);
+                float step = x->step[at + r] / NF4_STEPS;
+                floats both = floats_mul(scale, floats_all(step));
+                sums[r][part] = floats_fma(floats_of_ints(acc[r]), both, sums[r][part]);
             }
         }
     }
 }
 
 INLINE void tile_of_int8(const uint8_t *weight, const float *scale, const Activations *x, int64_t row,
-                         __m256 sums[][2], int rows) {
-    const int8_t *levels = x->levels + row * x->blocks * BLOCK;
+                         floats sums[][PARTS], int rows) {
     for (int64_t block = 0; block < x->blocks; block++, weight += INT8_BLOCK_BYTES) {
+        int64_t at = block * x->rows + row;
+        const int8_t *levels = x->levels + at * BLOCK;
         fetch_ahead(weight, INT8_BLOCK_BYTES);
-        for (int half = 0; half < 2; half++) {
-            __m256i acc[MOST_ROWS];
-#pragma GCC unroll 4
-            for (int r = 0; r < rows; r++)
-                acc[r] = _mm256_set1_epi32(-INT8_RAISED * x->sum[(row + r) * x->blocks + block]);
-            const uint8_t *unit = weight + half * 32;
+        for (int part = 0; part < PARTS; part++) {
+            ints acc[ROWS_AT_ONCE];
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++) acc[r] = ints_all(-INT8_RAISED * x->sum[at + r]);
+            const uint8_t *unit = weight + part * PART * 4;
 #pragma GCC unroll 1
             for (int i = 0; i < BLOCK; i += 4, unit += 64) {
-                __m256i weights = _mm256_loadu_si256((const __m256i *)unit);
-#pragma GCC unroll 4
+                ints weights = raised(bytes_load(unit));
+#pragma GCC unroll 8
                 for (int r = 0; r < rows; r++)
-                    acc[r] = dot4_int8(acc[r], weights, four(levels + (r * x->blocks + block) * BLOCK + i));
+                    acc[r] = dot4_of_raised(acc[r], weights, four(levels + r * BLOCK + i));
             }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int r = 0; r < rows; r++) {
-                __m256 step = _mm256_set1_ps(x->step[(row + r) * x->blocks + block]);
-                sums[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[r]), step, sums[r][half]);
+                floats step = floats_all(x->step[at + r]);
+                sums[r][part] = floats_fma(floats_of_ints(acc[r]), step, sums[r][part]);
             }
         }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
-        for (int half = 0; half < 2; half++)
-            sums[r][half] = _mm256_mul_ps(sums[r][half], _mm256_loadu_ps(scale + half * 8));
+        for (int part = 0; part < PARTS; part++)
+            sums[r][part] = floats_mul(sums[r][part], floats_load(scale + part * PART));
 }
 
 INLINE void tile(const Job *job, int64_t number, int64_t row, int rows) {
     const Product *product = job->product;
-    __m256 sums[MOST_ROWS][2];
-    for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
+    floats sums[ROWS_AT_ONCE][PARTS];
+    for (int r = 0; r < rows; r++)
+        for (int part = 0; part < PARTS; part++) sums[r][part] = floats_all(0.0f);
     if (product->kind == NF4)
         tile_of_nf4(product->weight + number * job->x->blocks * NF4_BLOCK_BYTES, job->x, row, sums, rows);
     else
@@ -142,8 +116,7 @@ INLINE void tile(const Job *job, int64_t number, int64_t row, int rows) {
     int count = left < TILE ? (int)left : TILE;
     for (int r = 0; r < rows; r++) {
         float result[TILE];
-        _mm256_storeu_ps(result, sums[r][0]);
-        _mm256_storeu_ps(result + 8, sums[r][1]);
+        for (int part = 0; part < PARTS; part++) floats_store(result + part * PART, sums[r][part]);
         float *out = job->out + (row + r) * job->stride + first;
         if (job->bias)
             for (int i = 0; i < count; i++) result[i] += job->bias[first + i];
@@ -154,6 +127,12 @@ INLINE void tile(const Job *job, int64_t number, int64_t row, int rows) {
     }
 }
 
+/* The compiler makes the loops over rows anew for each number of them. */
+#define REST(count) \
+    case count: \
+        if (count < ROWS_AT_ONCE) tile(job, number, row, count); \
+        break;
+
 static void tiles(const void *context, int item) {
     const Job *job = context;
     int64_t all = (job->product->outputs + TILE - 1) / TILE;
@@ -161,11 +140,9 @@ static void tiles(const void *context, int item) {
     if (end > all) end = all;
     for (int64_t number = first; number < end; number++) {
         int64_t row = 0;
-        for (; row + MOST_ROWS <= job->rows; row += MOST_ROWS) tile(job, number, row, MOST_ROWS);
+        for (; row + ROWS_AT_ONCE <= job->rows; row += ROWS_AT_ONCE) tile(job, number, row, ROWS_AT_ONCE);
         switch (job->rows - row) {
-            case 3: tile(job, number, row, 3); break;
-            case 2: tile(job, number, row, 2); break;
-            case 1: tile(job, number, row, 1); break;
+            REST(7) REST(6) REST(5) REST(4) REST(3) REST(2) REST(1)
         }
     }
 }
