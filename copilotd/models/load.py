@@ -101,11 +101,7 @@ def _load_chosen(settings: DaemonSettings, progress: Progress) -> Pair:
     chosen = choose(replace(settings, device=device.type), machine)
     place = chosen.target
     target = load_model(place, settings, device, progress, draft=False)
-    if not gives_numbers(target.runner):
-        raise ModelError(
-            f"{place.folder}: the model gives no numbers (NaN): its weights or its config.json are damaged, "
-            "fetch the model again"
-        )
+    _require_numbers(target, place)
     draft, warnings = _paired(target, chosen, settings, device, progress)
     if draft is not None:
         size = min(target.runner.vocabulary, draft.runner.vocabulary)
@@ -206,6 +202,7 @@ def _paired(
         return None, [chosen.draft_problem] if chosen.draft_problem else []
     try:
         draft = load_model(chosen.draft, settings, device, progress, draft=True)
+        _require_numbers(draft, chosen.draft)
     except ModelError as error:
         return None, [f"There is no draft model: {error}"]
     apart = difference(target.vocabulary, draft.vocabulary)
@@ -220,6 +217,14 @@ def _paired(
             'save time. Choose a smaller draft, or set draft to "none"'
         ]
     return draft, []
+
+
+def _require_numbers(model: Model, place: Place) -> None:
+    if not gives_numbers(model.runner):
+        raise ModelError(
+            f"{place.folder}: the model gives no numbers (NaN): its weights or its config.json are damaged, "
+            "fetch the model again"
+        )
 
 
 def _quantisation(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -341,6 +342,18 @@ def test_damage_is_found_by_compiled_kernels_too(tmp_path: Path) -> None:
     not_a_number(folder)
     with pytest.raises(ModelError, match=r"gives no numbers \(NaN\).*fetch"):
         loaded(folder, "int8")
+
+
+@pytest.mark.parametrize("quantisation", ["fp32", "int8"])
+def test_a_damaged_draft_is_left_out(tmp_path: Path, quantisation: str) -> None:
+    """All that it could propose is the first token, whatever stands there."""
+    target = write_model(tmp_path / "target", build(num_hidden_layers=8))
+    draft = write_model(tmp_path / "draft", build(num_hidden_layers=2))
+    not_a_number(draft)
+    pair = loaded(target, quantisation, draft=draft)
+    assert (pair.draft, pair.draft_name) == (None, None)
+    (said,) = pair.warnings
+    assert re.match(rf"There is no draft model: {draft}: .*no numbers \(NaN\).*fetch", said)
 
 
 def test_an_unknown_model_is_not_looked_for_on_the_network(
