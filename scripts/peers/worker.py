@@ -80,17 +80,21 @@ class Worker:
             [sys.executable, "-m", "peers.contenders", msgspec.json.encode(self._job).decode()],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
         )  # fmt: skip
-        self.about: dict[str, Any] = self._read(dict)
+        try:
+            self.about: dict[str, Any] = self._read(dict)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        with self._process:  # which closes what we read from, too
+            self._process.stdin.close()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
 
     def run(self, asked: Asked) -> Run:
         return self._answer(asked, Run)

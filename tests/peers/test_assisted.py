@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from peers.assisted import Lines
 from peers.llama import Completion
@@ -12,6 +13,11 @@ from peers.weights import EMBEDDED, weights
 from peers.worker import Asked, Job, Worker
 
 from copilotd.models.tokenizer import TokenizerVocabulary
+
+pytestmark = pytest.mark.filterwarnings(
+    "error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning"
+)
+"""a contender's process and its pipes do not outlive it"""
 
 VOCABULARY = TokenizerVocabulary.from_folder(EMBEDDED / "target")
 ABOVE = "import os\n\n\ndef first(path):\n    return os.stat(path).st_size\n\n\ndef size(path):\n"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from peers import tables
 from peers.decoding import Found, Row
+from peers.llama import MissingPeer
 from peers.prompts import cut
 from peers.screen import Stroke
 from peers.sessions import Session
@@ -11,6 +15,11 @@ from peers.weights import EMBEDDED
 from peers.worker import Asked, Job, Run, Worker
 
 from copilotd.models.tokenizer import TokenizerVocabulary
+
+pytestmark = pytest.mark.filterwarnings(
+    "error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning"
+)
+"""a contender's process and its pipes do not outlive it"""
 
 
 def run(ids: list[int], ms: float, accepted: int = 0) -> Run:
@@ -40,6 +49,12 @@ def test_copilotd_decodes_the_same_plain_and_speculating_in_a_process_of_its_own
     assert speculating.steps <= plain.steps
     assert echo.ids == plain.ids
     assert echo.steps < plain.steps
+
+
+def test_a_contender_that_cannot_be_loaded_leaves_nothing_open(tmp_path: Path) -> None:
+    job = Job(kind="copilotd", target=str(tmp_path / "none"), threads=1, context=300)
+    with pytest.raises(MissingPeer, match="the process of copilotd ended"), Worker(job):
+        pass
 
 
 def test_ratios_are_of_the_same_run() -> None:
