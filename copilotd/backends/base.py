@@ -56,6 +56,10 @@ class Description(Struct, frozen=True, kw_only=True):
     draft: str = ""
     quantisation: str = ""
     device: str = ""
+    kernels: str = ""
+    """of a CPU: "compiled" for this very processor, "torch", or both; "": nobody can say"""
+    why_torch: str = ""
+    """what keeps the models from the compiled ones"""
     identity: Identity = Identity()
     calibration: Calibration = Calibration()
     kv_bytes: int = 0

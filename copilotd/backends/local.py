@@ -47,6 +47,8 @@ class LocalBackend:
             draft=pair.draft_name or "",
             quantisation=pair.quantisation,
             device=pair.device,
+            kernels=pair.kernels,
+            why_torch=pair.why_torch,
             tokenizer=str(pair.tokenizer),
             identity=Identity(speculation=pair.identity.speculation, cache=pair.identity.cache),
             smaller=pair.smaller,

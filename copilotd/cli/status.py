@@ -55,6 +55,7 @@ def _lines(status: Status | NotRunning) -> list[str]:
         f"copilotd {status.version}: {status.state}, pid {status.pid}, up {status.uptime_s:.0f} s",
         f"target {status.target or '-'}, draft {status.draft or '-'}, {status.quantisation or '-'} "
         f"on {status.device or '-'}",
+        *_kernels(status),
         f"{plural(status.clients, 'editor')}, {plural(status.documents, 'document')}, "
         f"caches {status.kv_bytes / 2**20:.0f} MB",
         f"answered {asked.answered} ({asked.typed_through} typed through, {asked.joined} joined), "
@@ -69,6 +70,14 @@ def _lines(status: Status | NotRunning) -> list[str]:
     ]
     lines += [text for text in dict.fromkeys((status.message, status.last_error)) if text]
     return [*lines, f"log: {status.log_path}"]
+
+
+def _kernels(status: Status) -> list[str]:
+    """Nothing where nobody can say."""
+    if not status.kernels:
+        return []
+    why = f" ({status.why_torch})" if status.why_torch else ""
+    return [f"kernels: {status.kernels.replace('compiled', 'compiled for this processor')}{why}"]
 
 
 def _index(index: Index) -> str:

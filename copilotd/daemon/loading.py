@@ -194,6 +194,8 @@ class Models:
         self._settings = settings
         self.completer = self._make_completer(backend, settings.daemon)
         description = backend.describe()
+        if description.why_torch:
+            log.info("torch's kernels: %s", description.why_torch)
         notices += tuple(Notice("warning", remark) for remark in description.remarks)
         gc.collect()
         gc.freeze()  # what was loaded stays: no collection need look at it while somebody types

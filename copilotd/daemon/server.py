@@ -342,6 +342,8 @@ class Daemon:
             target=description.target,
             draft=description.draft,
             quantisation=description.quantisation,
+            kernels=description.kernels,
+            why_torch=description.why_torch,
             identity=description.identity,
             calibration=description.calibration,
             clients=len(sessions),

@@ -43,6 +43,10 @@ class Status(Struct, kw_only=True):
     target: str = ""
     draft: str = ""
     quantisation: str = ""
+    kernels: str = ""
+    """of a CPU: "compiled" for this very processor, "torch", or both"""
+    why_torch: str = ""
+    """what keeps the models from the compiled ones"""
     identity: Identity = field(default_factory=Identity)
     calibration: Calibration = field(default_factory=Calibration)
     clients: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -56,6 +56,10 @@ class Pair(Struct, kw_only=True):
     draft_name: str | None
     quantisation: Quantisation
     device: str
+    kernels: str = ""
+    """of a CPU: "compiled" or "torch"; "compiled + torch" where each has its part; "" elsewhere"""
+    why_torch: str = ""
+    """what keeps a CPU from the compiled ones"""
     memory_bytes: int
     """of the weights"""
     bytes_per_token: int
@@ -74,6 +78,8 @@ class Model(Struct, kw_only=True):
     vocabulary: TokenizerVocabulary
     name: str
     quantisation: Quantisation
+    kernels: str
+    why_torch: str
     memory_bytes: int
     bytes_per_token: int
 
@@ -106,6 +112,7 @@ def _load_chosen(settings: DaemonSettings, progress: Progress) -> Pair:
     if draft is not None:
         size = min(target.runner.vocabulary, draft.runner.vocabulary)
         target.runner.vocabulary = draft.runner.vocabulary = size
+    models = (target,) if draft is None else (target, draft)
     return Pair(
         target=target.runner,
         draft=draft.runner if draft else None,
@@ -115,7 +122,9 @@ def _load_chosen(settings: DaemonSettings, progress: Progress) -> Pair:
         draft_name=draft.name if draft else None,
         quantisation=target.quantisation,
         device=str(device),
-        memory_bytes=target.memory_bytes + (draft.memory_bytes if draft else 0),
+        kernels=_listed(" + ", (model.kernels for model in models)),
+        why_torch=_listed("; ", (model.why_torch for model in models)),
+        memory_bytes=sum(model.memory_bytes for model in models),
         bytes_per_token=target.bytes_per_token,
         identity=self_test(target.runner),
         smaller=store.smaller(place.entry),
@@ -136,11 +145,14 @@ def load_model(
     try:
         if not configuration.own_forward:
             foreign = TransformersRunner(place.folder, entries, fixed_rows=rows, device=str(device))
+            on_cpu = device.type == "cpu"
             return Model(
                 runner=foreign,
                 vocabulary=vocabulary,
                 name=place.name,
-                quantisation="fp32" if device.type == "cpu" else "bf16",
+                quantisation="fp32" if on_cpu else "bf16",
+                kernels="torch" if on_cpu else "",
+                why_torch="transformers runs this architecture" if on_cpu else "",
                 memory_bytes=foreign.nbytes,
                 bytes_per_token=foreign.nbytes,
             )
@@ -163,6 +175,7 @@ def load_model(
             raise
         raise _out_of_memory(place, device) from None
     products = sum(product.nbytes for product in decoder.products)
+    kernels, why_torch = _kernels(processor, decoder, quantisation)
     return Model(
         runner=NativeRunner(decoder, entries)
         if computes(decoder)
@@ -170,6 +183,8 @@ def load_model(
         vocabulary=vocabulary,
         name=place.name,
         quantisation=quantisation,
+        kernels=kernels,
+        why_torch=why_torch,
         memory_bytes=products + decoder.embedding.table.nbytes,
         bytes_per_token=products,
     )
@@ -190,8 +205,28 @@ def _device(settings: DaemonSettings) -> torch.device:
 
 
 def _processor(settings: DaemonSettings, device: torch.device) -> Processor:
-    compiled = device.type == "cpu" and settings.kernels == "auto" and not why_not_compiled()
-    return Processor(device, compiled)
+    if device.type != "cpu":
+        return Processor(device)
+    why_torch = 'kernels = "torch" in the settings' if settings.kernels == "torch" else why_not_compiled()
+    return Processor(device, not why_torch, why_torch)
+
+
+def _kernels(processor: Processor, decoder: Decoder, quantisation: Quantisation) -> tuple[str, str]:
+    """As a Pair says them: which, and why not the compiled ones alone."""
+    if processor.device.type != "cpu":
+        return "", ""
+    if not keepable(quantisation):
+        return "torch", f"none are compiled for {quantisation}"
+    if not processor.compiled:
+        return "torch", processor.why_torch
+    if not computes(decoder):
+        return "compiled + torch", "a size of the model is no multiple of 16"
+    return "compiled", ""
+
+
+def _listed(mark: str, words: Iterable[str]) -> str:
+    """Each once."""
+    return mark.join(dict.fromkeys(word for word in words if word))
 
 
 def _paired(

@@ -38,6 +38,8 @@ class Processor(Struct, frozen=True):
     device: torch.device
     compiled: bool = False
     """by kernels compiled for it"""
+    why_torch: str = ""
+    """what keeps it to torch's"""
 
     def __str__(self) -> str:
         return f"{self.device.type} compiled" if self.compiled else self.device.type

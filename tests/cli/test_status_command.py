@@ -30,6 +30,15 @@ def test_a_folder_that_cannot_be_used_is_named(
     assert str(taken / "run") in capsys.readouterr().out
 
 
+def test_the_kernels_are_named_and_why_they_are_torchs() -> None:
+    status = Status(pid=1, version="1", uptime_s=1.0, state="ready")
+    assert "kernels" not in "".join(_lines(status))  # a GPU, a team's server
+    status.kernels = "compiled"
+    assert "kernels: compiled for this processor" in _lines(status)
+    status.kernels, status.why_torch = "torch", "there is no C compiler: install gcc or clang"
+    assert "kernels: torch (there is no C compiler: install gcc or clang)" in _lines(status)
+
+
 def test_the_index_and_what_the_self_test_found_are_said() -> None:
     index = Index(folders=2, files=40, tokens=9000, skipped={"secret": 1, "ignored": 3})
     status = Status(

@@ -130,6 +130,7 @@ def test_other_architectures_go_through_transformers(tmp_path: Path) -> None:
     expected = of_transformers(model, IDS)
     torch.testing.assert_close(logits(pair, IDS), expected, rtol=2e-4, atol=2e-4)
     assert pair.identity.speculation
+    assert (pair.kernels, "transformers" in pair.why_torch) == ("torch", True)
     cache = pair.target.new_cache(60)
     for start in range(0, 16, 8):
         pair.target.step(cache, IDS[start : start + 8], 0)
@@ -149,6 +150,7 @@ def test_compiled_kernels_run_a_model_where_they_can(tmp_path: Path) -> None:
     assert isinstance(pair.target, NativeRunner)
     assert isinstance(pair.draft, NativeRunner)
     assert (pair.identity.speculation, pair.identity.cache) == (True, True)
+    assert (pair.kernels, pair.why_torch) == ("compiled", "")
     for runner, head in ((pair.target, INT8), (pair.draft, NF4)):
         kinds = [
             product.structure.kind for product in runner.decoder.products if isinstance(product, Compiled)
@@ -159,7 +161,12 @@ def test_compiled_kernels_run_a_model_where_they_can(tmp_path: Path) -> None:
         {"quantisation": "fp32"},
         {"quantisation": "bf16"},
     ):
-        assert isinstance(loaded(folder, **settings).target, DecoderRunner)
+        other = loaded(folder, **settings)
+        assert isinstance(other.target, DecoderRunner)
+        assert (other.kernels, settings.get("kernels", settings["quantisation"]) in other.why_torch) == (
+            "torch",
+            True,
+        )
 
 
 def test_sizes_the_kernels_do_not_know(tmp_path: Path) -> None:
@@ -169,6 +176,7 @@ def test_sizes_the_kernels_do_not_know(tmp_path: Path) -> None:
     pair = loaded(folder, "int8")
     assert isinstance(pair.target, DecoderRunner)
     assert all(isinstance(product, Compiled) for product in pair.target.decoder.products)
+    assert (pair.kernels, "no multiple of 16" in pair.why_torch) == ("compiled + torch", True)
     assert (pair.identity.speculation, pair.identity.cache) == (True, True)
     expected = logits(loaded(folder, "int8", kernels="torch"), IDS)
     assert torch.cosine_similarity(logits(pair, IDS), expected, dim=1).min() > 0.9
@@ -189,9 +197,10 @@ def test_without_compiled_kernels_torchs_run_it(
     expected = logits(loaded(folder, "int8", kernels="torch"), IDS)
     monkeypatch.setattr(quantise, "exact", exact)
     assert quantise.why_not_compiled() == trouble
-    pair = loaded(folder, "int8")
+    pair = loaded(folder, "int8", draft=folder)
     assert isinstance(pair.target, DecoderRunner)
     assert torch.equal(logits(pair, IDS), expected)
+    assert (pair.kernels, pair.why_torch) == ("torch", trouble)
 
 
 def test_nf4_is_taken_where_it_is_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
