@@ -23,6 +23,11 @@ from copilotd.replay.editor import Editor, Reply
 from copilotd.replay.trace import Edit
 
 SOURCES = Path(__file__).resolve().parent.parent / "tests" / "sources"
+LEGEND = (
+    "A line per keystroke: how long its ghost text took, what is typed, the cursor [bold red]‸[/], the ghost "
+    "text: [italic green]green[/] where the rest of the line is right, so that Tab takes it, "
+    "[italic grey50]grey[/] where one types on. The first key at a place waits for the model to read it."
+)
 MOST_KEYS = 12
 """keystrokes shown of one place; what is then still missing is typed unseen"""
 
@@ -92,6 +97,7 @@ async def play(console: Console, home: Path, environment: dict[str, str]) -> Ses
             f"target [b]{status['target']}[/], draft [b]{status['draft'] or 'none'}[/], "
             f"{status['quantisation']} on {status['device']}\n"
         )
+        console.print(f"{LEGEND}\n")
         for place in PLACES:
             await type_again(console, editor, place, session)
     session.status = json.loads(copilotd(environment, "status", "--json"))
