@@ -246,12 +246,12 @@ def test_rows_are_free(kind: str, outputs: int, inputs: int) -> None:
     """Of their number, of what stands beside them and of the number of threads."""
     product = HOLDS[kind](weight(outputs, inputs))
     assert product.rows_free
-    x = activations(20, inputs)
+    x = activations(101, inputs)
     with threads(1):
         one_by_one = torch.cat([product(row) for row in x.split(1)])
     for number in (1, 2, 3):
         with threads(number):
-            for rows in range(1, 21):
+            for rows in (*range(1, 21), 31, 33, 64, 65, 95, 101):
                 assert torch.equal(product(x[:rows]), one_by_one[:rows]), (number, rows)
                 beside = 100 * torch.randn(rows, inputs)
                 for position in {0, rows // 2, rows - 1}:

@@ -26,6 +26,12 @@ INLINE lanes lanes_load_half(const uint16_t *from) {
     return result;
 }
 
+INLINE lanes lanes_of_ints(const int32_t *from) {
+    lanes result;
+    EACH_PART result.part[p] = floats_of_ints(bytes_load(from + p * PART));
+    return result;
+}
+
 /* To the nearest half; what is beyond its range becomes the greatest of it, never infinite. NaN stays
  * NaN: the second operand is what these take then. */
 INLINE void lanes_store_half(uint16_t *to, lanes a) {

@@ -2,8 +2,9 @@
 
 #include <string.h>
 
+#include "lanes.h"
+#include "matrix.h"
 #include "threads.h"
-#include "wide.h"
 
 /* NormalFloat4 (Dettmers et al. 2023, QLoRA, appendix E) in steps of 1/63, raised by 64 so that it is unsigned:
  * two products of it with int8 add up within 16 bits. */
@@ -102,28 +103,88 @@ INLINE void tile_of_int8(const uint8_t *weight, const float *scale, const Activa
             sums[r][part] = floats_mul(sums[r][part], floats_load(scale + part * PART));
 }
 
+INLINE void finished(const Job *job, int64_t number, int64_t row, const float *result) {
+    int64_t first = number * TILE, left = job->product->outputs - first;
+    float *out = job->out + row * job->stride + first;
+    if (left >= TILE) {
+        lanes all = lanes_load(result);
+        if (job->bias) all = lanes_add(all, lanes_load(job->bias + first));
+        if (job->add) all = lanes_add(lanes_load(out), all);
+        lanes_store(out, all);
+        return;
+    }
+    for (int64_t i = 0; i < left; i++) {
+        float one = job->bias ? result[i] + job->bias[first + i] : result[i];
+        out[i] = job->add ? out[i] + one : one;
+    }
+}
+
+INLINE const uint8_t *weight_of(const Job *job, int64_t number) {
+    int64_t bytes = job->product->kind == NF4 ? NF4_BLOCK_BYTES : INT8_BLOCK_BYTES;
+    return job->product->weight + number * job->x->blocks * bytes;
+}
+
 INLINE void tile(const Job *job, int64_t number, int64_t row, int rows) {
-    const Product *product = job->product;
     floats sums[ROWS_AT_ONCE][PARTS];
     for (int r = 0; r < rows; r++)
         for (int part = 0; part < PARTS; part++) sums[r][part] = floats_all(0.0f);
-    if (product->kind == NF4)
-        tile_of_nf4(product->weight + number * job->x->blocks * NF4_BLOCK_BYTES, job->x, row, sums, rows);
+    if (job->product->kind == NF4)
+        tile_of_nf4(weight_of(job, number), job->x, row, sums, rows);
     else
-        tile_of_int8(product->weight + number * job->x->blocks * INT8_BLOCK_BYTES, product->scale + number * TILE,
-                     job->x, row, sums, rows);
-    int64_t first = number * TILE, left = product->outputs - first;
-    int count = left < TILE ? (int)left : TILE;
+        tile_of_int8(weight_of(job, number), job->product->scale + number * TILE, job->x, row, sums, rows);
     for (int r = 0; r < rows; r++) {
         float result[TILE];
         for (int part = 0; part < PARTS; part++) floats_store(result + part * PART, sums[r][part]);
-        float *out = job->out + (row + r) * job->stride + first;
-        if (job->bias)
-            for (int i = 0; i < count; i++) result[i] += job->bias[first + i];
-        if (job->add)
-            for (int i = 0; i < count; i++) out[i] += result[i];
-        else
-            memcpy(out, result, (size_t)count * sizeof *out);
+        finished(job, number, row + r, result);
+    }
+}
+
+/* A block's levels, as signed bytes in units of 16 outputs by four inputs. */
+INLINE const int8_t *levels_of_nf4(const uint8_t *weight, int8_t *levels) {
+    const __m128i signed_levels = _mm_sub_epi8(_mm_setr_epi8(NF4_LEVELS), _mm_set1_epi8(NF4_RAISED));
+    const ints table = bytes_table(signed_levels), nibble = bytes_all(15);
+    for (int at = 0; at < TILE * BLOCK / 2; at += PART * 4) {
+        int unit = at / 64 * 128 + at % 64;
+        ints packed = bytes_load(weight + at);
+        bytes_store(levels + unit, bytes_look_up(table, bytes_and(packed, nibble)));
+        bytes_store(levels + unit + 64, bytes_look_up(table, bytes_and(ints_down(packed, 4), nibble)));
+    }
+    return levels;
+}
+
+enum { MOST_BY_MATRIX = 4 * MATRIX_ROWS };
+
+/* What `tile` computes, to the bit, by the matrix unit: `rows` a multiple of 16, MOST_BY_MATRIX at most. */
+static void tile_by_matrix(const Job *job, int64_t number, int64_t row, int rows) {
+    const Activations *x = job->x;
+    const uint8_t *weight = weight_of(job, number);
+    int nf4 = job->product->kind == NF4;
+    _Alignas(64) float sums[MOST_BY_MATRIX][TILE];
+    _Alignas(64) int8_t unpacked[TILE * BLOCK];
+    _Alignas(64) int32_t exact[MATRIX_ROWS][TILE];
+    memset(sums, 0, sizeof sums);
+    for (int64_t block = 0; block < x->blocks; block++, weight += nf4 ? NF4_BLOCK_BYTES : INT8_BLOCK_BYTES) {
+        fetch_ahead(weight, nf4 ? NF4_BLOCK_BYTES : INT8_BLOCK_BYTES);
+        const int8_t *levels = nf4 ? levels_of_nf4(weight, unpacked) : (const int8_t *)weight;
+        lanes most = lanes_all(1.0f);
+        if (nf4) most = lanes_load_half((const uint16_t *)(weight + NF4_BLOCK_BYTES - TILE * 2));
+        for (int first = 0; first < rows; first += MATRIX_ROWS) {
+            int64_t at = block * x->rows + row + first;
+            matrix_multiply(x->levels + at * BLOCK, levels, exact[0]);
+            for (int r = 0; r < MATRIX_ROWS; r++) {
+                float step = nf4 ? x->step[at + r] / NF4_STEPS : x->step[at + r];
+                lanes scale = lanes_mul(most, lanes_all(step));
+                lanes_store(sums[first + r],
+                            lanes_fma(lanes_of_ints(exact[r]), scale, lanes_load(sums[first + r])));
+            }
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        if (!nf4) {
+            lanes scale = lanes_load(job->product->scale + number * TILE);
+            lanes_store(sums[r], lanes_mul(lanes_load(sums[r]), scale));
+        }
+        finished(job, number, row + r, sums[r]);
     }
 }
 
@@ -136,10 +197,20 @@ INLINE void tile(const Job *job, int64_t number, int64_t row, int rows) {
 static void tiles(const void *context, int item) {
     const Job *job = context;
     int64_t all = (job->product->outputs + TILE - 1) / TILE;
-    int64_t first = item * job->tiles_per_item, end = first + job->tiles_per_item;
+    int64_t begin = item * job->tiles_per_item, end = begin + job->tiles_per_item;
     if (end > all) end = all;
-    for (int64_t number = first; number < end; number++) {
-        int64_t row = 0;
+    int64_t by_matrix = matrix_there() ? job->rows / MATRIX_ROWS * MATRIX_ROWS : 0;
+    if (by_matrix) {
+        matrix_begin();
+        for (int64_t number = begin; number < end; number++)
+            for (int64_t row = 0; row < by_matrix; row += MOST_BY_MATRIX) {
+                int64_t left = by_matrix - row;
+                tile_by_matrix(job, number, row, left < MOST_BY_MATRIX ? (int)left : MOST_BY_MATRIX);
+            }
+        matrix_end();
+    }
+    for (int64_t number = begin; number < end; number++) {
+        int64_t row = by_matrix;
         for (; row + ROWS_AT_ONCE <= job->rows; row += ROWS_AT_ONCE) tile(job, number, row, ROWS_AT_ONCE);
         switch (job->rows - row) {
             REST(7) REST(6) REST(5) REST(4) REST(3) REST(2) REST(1)

@@ -22,6 +22,7 @@ INLINE ints ints_of_floats(floats a) { return _mm512_cvtps_epi32(a); }
 INLINE ints ints_as(floats a) { return _mm512_castps_si512(a); }
 
 INLINE ints bytes_load(const void *from) { return _mm512_loadu_si512(from); }
+INLINE void bytes_store(void *to, ints a) { _mm512_storeu_si512(to, a); }
 INLINE ints bytes_all(int value) { return _mm512_set1_epi8((char)value); }
 INLINE ints bytes_table(__m128i sixteen) { return _mm512_broadcast_i32x4(sixteen); }
 INLINE ints bytes_look_up(ints table, ints at) { return _mm512_shuffle_epi8(table, at); }
@@ -68,6 +69,7 @@ INLINE ints ints_of_floats(floats a) { return _mm256_cvtps_epi32(a); }
 INLINE ints ints_as(floats a) { return _mm256_castps_si256(a); }
 
 INLINE ints bytes_load(const void *from) { return _mm256_loadu_si256(from); }
+INLINE void bytes_store(void *to, ints a) { _mm256_storeu_si256(to, a); }
 INLINE ints bytes_all(int value) { return _mm256_set1_epi8((char)value); }
 INLINE ints bytes_table(__m128i sixteen) { return _mm256_broadcastsi128_si256(sixteen); }
 INLINE ints bytes_look_up(ints table, ints at) { return _mm256_shuffle_epi8(table, at); }
