@@ -25,8 +25,8 @@ class HubServer:
         """`GET /path [range]`, in order"""
         self.sent = 0
         """bytes of file contents"""
-        self.after: Callable[[int], None] = lambda sent: None
-        """called after every block of contents, with `sent`"""
+        self.before: Callable[[int], None] = lambda sent: None
+        """called before every block of contents, with `sent`; with an OSError the connection breaks off"""
         self.html = False
         """answer everything with a web page"""
         self.status = 0
@@ -137,10 +137,10 @@ class HubServer:
             return
         try:
             for at in range(start, end, BLOCK):
+                self.before(self.sent)
                 block = content[at : min(at + BLOCK, end)]
                 handler.wfile.write(block)
                 self.sent += len(block)
-                self.after(self.sent)
         except OSError:
             handler.close_connection = True
         if end < len(content):
