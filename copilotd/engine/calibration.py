@@ -12,10 +12,11 @@ import torch
 
 from copilotd.engine.policy import Costs
 from copilotd.engine.runner import Cache, Runner
-from copilotd.engine.sampling import best_of_each
+from copilotd.engine.sampling import best_of_each, log_probabilities
 
-CONTEXT = 128
-"""ids in the cache while steps are measured"""
+CONTEXT = (128, 1024)
+"""ids in the cache while steps are measured, at least and at most: as in use, where they are fed soon enough"""
+FEEDING_S = 0.1
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 64)
 CATCH_UP = (1, 2, 8, 32)
 """Rows of a draft model's steps: one id is drawn, many are fed that were written without it."""
@@ -65,19 +66,21 @@ def step_costs(runner: Runner, widths: Sequence[int]) -> tuple[tuple[int, float]
 
 
 def context(runner: Runner, room: int) -> Cache:
-    """A cache of CONTEXT arbitrary ids with room for `room` more."""
-    length = min(CONTEXT, runner.max_tokens - room)
-    cache = runner.new_cache(length + room)
-    for start in range(0, length, runner.chunk):
-        runner.step(cache, [0] * min(runner.chunk, length - start), rows=0)
+    """A cache of arbitrary ids, CONTEXT of them, with room for `room` more."""
+    least, most = (min(length, runner.max_tokens - room) for length in CONTEXT)
+    cache = runner.new_cache(most + room)
+    deadline = time.perf_counter() + FEEDING_S
+    while (lacking := (least if time.perf_counter() > deadline else most) - len(cache.ids)) > 0:
+        runner.step(cache, [0] * min(runner.chunk, lacking), rows=0)
     return cache
 
 
 def timed_step(runner: Runner, cache: Cache, rows: int) -> float:
-    """Milliseconds of one step whose every row has logits, as in verification; the cache is as before."""
+    """Milliseconds of one step whose every row is verified, as the loop does; the cache is as before."""
     length = len(cache.ids)
     started = time.perf_counter()
-    best_of_each(runner.step(cache, [0] * rows, rows=rows))  # reading the result waits for a device
+    logits = runner.step(cache, [0] * rows, rows=rows)
+    log_probabilities(logits, best_of_each(logits))  # reading the result waits for a device
     elapsed = (time.perf_counter() - started) * 1e3
     cache.truncate(length)
     return elapsed

@@ -9,6 +9,10 @@ from msgspec import Struct
 
 FOLLOW = 1.04
 """factor by which an entry moves at one observation"""
+TOLERATED = 1 / 32
+"""what speculating may cost beyond what it saves, as a part of plain decoding"""
+AHEAD = 8.0
+"""Plain steps. What was saved longer ago is not there to be lost again."""
 
 
 class Costs(Struct):
@@ -17,6 +21,8 @@ class Costs(Struct):
     target: tuple[tuple[int, float], ...]
     draft: tuple[tuple[int, float], ...] = ()
     """empty without a draft model"""
+    asking: float = 0.0
+    """of a round, for looking up and deciding, drawing left out; 0.0 until it was seen"""
 
     def target_ms(self, rows: int) -> float:
         return interpolated(self.target, rows)
@@ -31,6 +37,9 @@ class Costs(Struct):
     def observe_draft(self, rows: int, ms: float) -> None:
         self.draft = followed(self.draft, rows, ms)
 
+    def observe_asking(self, ms: float) -> None:
+        ((_, self.asking),) = followed(((0, self.asking or ms),), 0, ms)
+
 
 def followed(table: tuple[tuple[int, float], ...], rows: int, ms: float) -> tuple[tuple[int, float], ...]:
     """The table with its entry for `rows`, if it has one, a step nearer to `ms`: what it tends to is the
@@ -42,6 +51,8 @@ def followed(table: tuple[tuple[int, float], ...], rows: int, ms: float) -> tupl
 
 def interpolated(table: Sequence[tuple[int, float]], rows: int) -> float:
     """Between two measured points, and beyond the last, along a straight line."""
+    if rows <= len(table) and table[rows - 1][0] == rows:  # every small number of rows is measured
+        return table[rows - 1][1]
     if len(table) == 1:
         return table[0][1]
     at = min(max(bisect_left(table, (rows, 0.0)), 1), len(table) - 1)
@@ -65,6 +76,26 @@ class Estimate:
         self.value += (outcome - self.value) / self._seen
 
 
+class Balance:
+    """Plain steps by which speculating is ahead of plain decoding, of which it may lose a small part.
+
+    Estimates say how much to draft; whatever they are worth, who does not ask while this is spent is never
+    slower than plain by more than that part. It fills again in the rounds that are left plain, so asking
+    comes back: now and then while it loses, in every round as soon as it wins.
+    """
+
+    def __init__(self) -> None:
+        self.steps = AHEAD
+
+    @property
+    def spent(self) -> bool:
+        return self.steps <= 0.0
+
+    def settle(self, plain_ms: float, saved_ms: float) -> None:
+        """A round is over."""
+        self.steps = min(self.steps + saved_ms / plain_ms + TOLERATED, AHEAD)
+
+
 class Acceptance:
     """Chance that an id is accepted once verification reaches it, by source and by how sure the source is."""
 
@@ -80,7 +111,10 @@ class Acceptance:
     def matched(self, source: str, match: int) -> Estimate:
         """By the length of the match, in powers of two. An id further on rests on a longer match."""
         octave = match.bit_length()
-        return self._matches.setdefault((source, octave), Estimate(1.0 - 0.5 ** (octave - 1)))
+        found = self._matches.get((source, octave))
+        if found is None:
+            found = self._matches[source, octave] = Estimate(1.0 - 0.5 ** (octave - 1))
+        return found
 
     def drawn(self, probability: float) -> Estimate:
         """By the probability that the draft model itself gave."""

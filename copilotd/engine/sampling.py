@@ -63,9 +63,7 @@ def best(row: torch.Tensor) -> int:
 def best_of_each(rows: torch.Tensor) -> list[int]:
     """The best id of every row. On a CPU by numpy: over Qwen's 151,646 ids torch's own takes 86 µs a row,
     eight rows 1.5 % of a step, and numpy's 8 µs."""
-    if rows.device.type == "cpu":
-        return [int(row.argmax()) for row in rows.numpy()]
-    ids: list[int] = rows.argmax(-1).tolist()
+    ids: list[int] = (rows.numpy() if rows.device.type == "cpu" else rows).argmax(-1).tolist()
     return ids
 
 
@@ -109,6 +107,10 @@ def nucleus(logits: torch.Tensor, top_p: float) -> tuple[torch.Tensor, torch.Ten
         count *= 16
 
 
-def log_probability(row: torch.Tensor, token: int) -> float:
-    """ln of the masked row's probability of `token`, at temperature 1."""
-    return float(torch.log_softmax(row, 0)[token])  # half the time of logsumexp
+def log_probabilities(rows: torch.Tensor, tokens: Sequence[int]) -> list[float]:
+    """ln of each masked row's probability of its token, at temperature 1; rows beyond the tokens are left."""
+    laws = torch.log_softmax(rows[: len(tokens)], -1)  # half the time of logsumexp
+    if laws.device.type == "cpu":  # torch takes as long to pick an id as for the law of a small vocabulary
+        return [law[token].item() for law, token in zip(laws.numpy(), tokens, strict=True)]
+    picked: list[float] = laws[range(len(tokens)), tokens].tolist()
+    return picked

@@ -18,7 +18,7 @@ from copilotd.engine.generation import (
 )
 from copilotd.engine.prefix import feed, reuse
 from copilotd.engine.runner import Cache, Runner
-from copilotd.engine.sampling import Randomness, log_probability, masked
+from copilotd.engine.sampling import Randomness, log_probabilities, masked
 
 
 def speculate(
@@ -67,13 +67,13 @@ def speculate(
         step_clock = time.perf_counter()
         rows = masked(target.step(cache, pending + proposal.ids, rows=len(masks)), masks)
         verdict = verify(rows, proposal, request.sampling, randomness)
-        step_ms = (time.perf_counter() - step_clock) * 1e3
         fresh = before_stop(verdict.ids, request.stop_ids)
+        logprobs = log_probabilities(rows, fresh)
+        step_ms = (time.perf_counter() - step_clock) * 1e3
         cache.truncate(len(sequence) + min(verdict.accepted, len(fresh)))
 
         run.ids += fresh
         run.counters.generated_tokens += len(fresh)
-        logprobs = [log_probability(row, token) for row, token in zip(rows, fresh, strict=False)]
         run.logprobs += logprobs
         sequence += fresh
         walk.advance(fresh)

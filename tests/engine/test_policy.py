@@ -11,7 +11,7 @@ from copilotd.engine.calibration import measure, widths
 from copilotd.engine.drafters import hybrid
 from copilotd.engine.engine import Engine
 from copilotd.engine.generation import GenerationRequest, Surroundings
-from copilotd.engine.policy import Acceptance, Costs, Estimate, best_length
+from copilotd.engine.policy import AHEAD, TOLERATED, Acceptance, Balance, Costs, Estimate, best_length
 from copilotd.engine.sampling import Seeded
 from tests.support.engine_checks import carry_on, never, nothing, run_loop
 from tests.support.toy_runner import ToyRunner, hashed
@@ -135,6 +135,52 @@ def test_a_lookup_that_loses_is_watched_and_found_again() -> None:
     counters = engine.generate(request, never, carry_on).counters
     assert acceptance.matched("lookup", 32).value > low
     assert counters.accepted["lookup"] > 80
+
+
+def test_an_asking_that_costs_more_than_it_brings_grows_rare_and_comes_back() -> None:
+    """Nothing repeats at first; then the text is a copy of what stands above."""
+    target = ToyRunner(hashed(40, 1, order=2), 40)
+    costs = Costs(target=((1, 10.0), (9, 18.0)), asking=2.0)
+    engine = Engine(target, None, context_tokens=2000, costs=costs)
+    lookup, asked = engine._drafter._lookup, []
+    guesses = lookup.guesses
+    lookup.guesses = lambda *text: (asked.append(1), guesses(*text))[1]  # type: ignore[method-assign, assignment]
+    rounds = 0
+    for first in range(40):
+        prompt = [first, (first * 7 + 1) % 40]
+        request = GenerationRequest(prompt=prompt, max_new_tokens=10)
+        rounds += engine.generate(request, never, carry_on).counters.target_steps
+    lost = 2.0 * len(asked) / 10.0
+    assert 0.5 * rounds * TOLERATED < lost <= AHEAD + rounds * TOLERATED + 0.2
+    honest = run_loop(
+        target, GenerationRequest(prompt=[1, 2], max_new_tokens=300), nothing(), max_draft_tokens=0
+    ).ids
+    request = GenerationRequest(
+        prompt=[1, 2], surroundings=Surroundings(before=[1, 2, *honest, 7, 1, 2]), max_new_tokens=300
+    )
+    assert engine.generate(request, never, carry_on).counters.accepted["lookup"] > 150
+
+
+def test_a_balance_holds_no_more_than_it_may_lose() -> None:
+    balance = Balance()
+    for _ in range(100):
+        balance.settle(10.0, 30.0)
+    assert balance.steps == AHEAD
+    for _ in range(int(AHEAD) + 1):
+        balance.settle(10.0, -10.0)
+    assert balance.spent
+    for _ in range(round(1 / TOLERATED) + 1):
+        balance.settle(10.0, 0.0)
+    assert not balance.spent
+
+
+def test_what_was_asked_is_followed_from_the_first_time() -> None:
+    costs = Costs(target=((1, 1.0),))
+    costs.observe_asking(0.2)
+    assert costs.asking == pytest.approx(0.2, rel=0.05)
+    for _ in range(60):
+        costs.observe_asking(0.1)
+    assert costs.asking == pytest.approx(0.1, rel=0.05)
 
 
 def test_widths_are_few_and_within_a_chunk() -> None:

@@ -9,7 +9,7 @@ import torch
 from scipy.stats import chisquare
 
 from copilotd.engine.generation import Sampling
-from copilotd.engine.sampling import Seeded, best, distribution, log_probability, masked
+from copilotd.engine.sampling import Seeded, best, distribution, log_probabilities, masked
 
 ROW = torch.tensor([1.0, 3.0, 2.0, 3.0, -1.0])
 
@@ -83,8 +83,12 @@ def test_what_counts_as_greedy(sampling: Sampling, greedy: bool) -> None:
 
 
 def test_logprobs_are_of_the_masked_row() -> None:
-    row = masked(ROW[None], [torch.tensor([False, True, True, False, False])])[0]
-    assert log_probability(row, 2) == pytest.approx(-1.3132617, abs=1e-6)
+    rows = masked(ROW.repeat(3, 1), [torch.tensor([False, True, True, False, False]), None, None])
+    assert log_probabilities(rows, [2]) == pytest.approx([-1.3132617], abs=1e-6)
+    assert log_probabilities(rows, [2, 0]) == [
+        log_probabilities(rows[i : i + 1], [t])[0] for i, t in ((0, 2), (1, 0))
+    ]
+    assert log_probabilities(rows, []) == []
 
 
 def test_the_draw_follows_its_weights() -> None:

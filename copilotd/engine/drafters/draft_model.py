@@ -51,19 +51,27 @@ class DraftModel:
         self._randomness = randomness
         self._prompt = list(request.draft_prompt or request.prompt)
         self._cache = self._slots.peek(request.slot)
+        self._held = 0
+        """ids of the prompt that the cache was seen to hold"""
+        self._known = max(self._prompt) < self._runner.vocabulary
+        """the prompt has no id that the draft model lacks"""
 
     def lag(self, emitted: Sequence[int]) -> int | None:
         """How many ids of prompt and `emitted` its cache lacks; None without a cache or without room. Looking
         changes nothing."""
-        sequence = [*self._prompt, *emitted]
-        if self._cache is None or not self._fits(sequence):
+        if self._cache is None or not self._fits(emitted):
             return None
-        return len(sequence) - prefix.common_prefix(self._cache.ids, sequence)
+        held, prompt = self._cache.ids, self._prompt
+        if self._held < len(prompt):
+            self._held = prefix.common_prefix(held, prompt)
+        if self._held < len(prompt):
+            return len(prompt) + len(emitted) - self._held
+        return len(emitted) - prefix.common_prefix(held[len(prompt) :], list(emitted))
 
     def warm_up(self, request: GenerationRequest, cancelled: Cancelled) -> bool:
         """Prefill the prompt of a request, where there is room for it; False when cancelled in between."""
         prompt = list(request.draft_prompt or request.prompt)
-        if not self._fits(prompt):
+        if len(prompt) > self._slots.capacity or max(prompt) >= self._runner.vocabulary:
             return True
         return prefix.warm(self._runner, self._slots.acquire(request.slot, prompt), prompt, cancelled)
 
@@ -77,9 +85,10 @@ class DraftModel:
         sequence = [*self._prompt, *emitted]
         drawn = Drawn()
         limit = min(limit, self._slots.capacity - len(sequence) + 1)
-        if not self._fits(sequence) or limit < 1:
+        if not self._fits(emitted) or limit < 1:
             return drawn
         cache = self._cache = self._slots.acquire(self._request.slot, sequence)
+        self._held = 0
         if not self._catch_up(cache, sequence, cancelled):
             return drawn
         walk = walk.copy()
@@ -118,5 +127,7 @@ class DraftModel:
         q[: self._common] = law
         return token, q, float(law[token])
 
-    def _fits(self, sequence: list[int]) -> bool:
-        return len(sequence) <= self._slots.capacity and max(sequence) < self._runner.vocabulary
+    def _fits(self, emitted: Sequence[int]) -> bool:
+        """After the prompt."""
+        room = self._slots.capacity - len(self._prompt)
+        return self._known and len(emitted) <= room and max(emitted, default=0) < self._runner.vocabulary

@@ -12,7 +12,7 @@ from copilotd.engine.drafters import draft_model, echo, lookup
 from copilotd.engine.drafters.base import Proposal
 from copilotd.engine.drafters.draft_model import DraftModel
 from copilotd.engine.generation import Cancelled, GenerationRequest
-from copilotd.engine.policy import Acceptance, Costs, Estimate, best_length
+from copilotd.engine.policy import Acceptance, Balance, Costs, Estimate, best_length
 from copilotd.engine.sampling import Randomness
 from copilotd.engine.slots import document
 
@@ -42,19 +42,31 @@ class Guess(Struct):
                 break
 
 
+class Asked(Struct):
+    """What a round has cost already before its target step."""
+
+    riding: int
+    """rows of that step that are no drafts"""
+    drawing_ms: float = 0.0
+    counted_ms: float = 0.0
+    """for drawing too, but by the table: a disturbance is nobody's fault"""
+
+
 class Hybrid:
-    """Echo and lookup cost nothing to ask. So they are asked every round and learnt from even when the target
-    is not shown their guess: it was right if that is what was written. The draft model is probed instead."""
+    """Echo and lookup cost little to ask. So they are asked every round, while that pays or can be afforded,
+    and learnt from even when the target is not shown their guess: it was right if that is what was written.
+    The draft model is probed instead."""
 
     def __init__(self, costs: Costs, draft: DraftModel | None, follow: bool = False) -> None:
         """`follow`: let the costs follow what steps take in use."""
         self.costs = costs
         self._follow = follow
         self.acceptance = Acceptance()
+        self.balance = Balance()
         self._draft = draft
         self._lookup = lookup.Lookup()
         self._unasked = 0
-        """rounds since the draft model was warm and last asked"""
+        """rounds since the draft model was last asked"""
 
     def begin(self, request: GenerationRequest, randomness: Randomness) -> None:
         self._request = request
@@ -62,6 +74,7 @@ class Hybrid:
         self._walked = 0
         self._guesses: list[Guess] = []
         self._drawn: list[float] = []
+        self._asked: Asked | None = None
         if request.speculation == "off":
             return
         self._lookup.begin(document(request.slot), request.surroundings, request.library)
@@ -73,8 +86,17 @@ class Hybrid:
         self._lookup.forget(closed)
 
     def propose(self, emitted: Sequence[int], limit: int, riding: int, cancelled: Cancelled) -> Proposal:
-        if self._request.speculation == "off":
+        speculation = self._request.speculation
+        if speculation == "off" or (speculation == "auto" and self.balance.spent):
             return Proposal()
+        started = time.perf_counter()
+        self._asked = Asked(riding)
+        proposal = self._ask(emitted, limit, riding, cancelled)
+        if self._follow:
+            self.costs.observe_asking((time.perf_counter() - started) * 1e3 - self._asked.drawing_ms)
+        return proposal
+
+    def _ask(self, emitted: Sequence[int], limit: int, riding: int, cancelled: Cancelled) -> Proposal:
         least = 1 if self._request.speculation == "on" else 0
         self._walk.advance(emitted[self._walked :])
         self._walked = len(emitted)
@@ -103,12 +125,26 @@ class Hybrid:
         for guess in self._guesses:
             if accepted >= guess.after:
                 guess.learn(fresh[guess.after :])
-        self._guesses, self._drawn = [], []
+        self._settle(accepted, rows)
+        self._guesses, self._drawn, self._asked = [], [], None
+
+    def _settle(self, accepted: int, rows: int) -> None:
+        """What the round saved, or lost, against as many plain steps as ids were written."""
+        if self._request.speculation == "off":
+            return
+        costs, saved_ms = self.costs, 0.0
+        plain_ms = costs.target_ms(1)
+        if self._asked is not None:
+            riding = self._asked.riding
+            wider_ms = costs.target_ms(rows) - costs.target_ms(riding)
+            saved_ms = accepted * plain_ms - wider_ms - costs.asking - self._asked.counted_ms
+        self.balance.settle(plain_ms, saved_ms)
 
     # ---- one-hot sources ---------------------------------------------------------------------------------
 
     def _echo(self, emitted: Sequence[int], limit: int) -> Guess:
-        ids = self._proposable(echo.guess(self._request.echo, emitted, limit), self._walk)
+        ids = echo.guess(self._request.echo, emitted, limit) if self._request.echo else []
+        ids = self._proposable(ids, self._walk)
         return Guess(echo.NAME, ids, [self.acceptance.echo] * len(ids))
 
     def _look_up(
@@ -140,29 +176,23 @@ class Hybrid:
         if self._request.speculation == "on":
             _, rate = self._expected([], limit, riding, least=1)
             return limit if rate > rival else 0
-        lag = self._draft.lag(emitted)
-        if lag is None or lag > WARM:
-            return 0
         length, rate = self._expected([], limit, riding)
-        if length and rate > rival:
-            self._unasked = 0
-            return limit
+        worth_it = length > 0 and rate > rival
         self._unasked += 1
-        if not self._probe_is_due(lag, limit, riding):
+        if not worth_it and self._unasked < PROBE_AFTER:
+            return 0
+        lag = self._draft.lag(emitted)
+        if lag is None or lag > WARM or not (worth_it or self._probe_is_due(lag, limit, riding)):
             return 0
         self._unasked = 0
-        return 1
+        return limit if worth_it else 1
 
     def _probe_is_due(self, lag: int, limit: int, riding: int) -> bool:
         """After some rounds, where it costs little and could pay if everything were accepted."""
         costs = self.costs
         ms = costs.draft_ms(lag) + costs.target_ms(riding + 1) - costs.target_ms(riding)
         ideal, _ = best_length(costs, riding, [1.0] * limit, draft_ms=costs.draft_ms(1))
-        return (
-            self._unasked >= PROBE_AFTER
-            and ms * PROBE_AFTER <= self._unasked * costs.target_ms(1)
-            and ideal > 0
-        )
+        return ms * PROBE_AFTER <= self._unasked * costs.target_ms(1) and ideal > 0
 
     def _expected(
         self, probabilities: Sequence[float], limit: int, riding: int, least: int = 0
@@ -176,6 +206,8 @@ class Hybrid:
         self, emitted: Sequence[int], draft_limit: int, limit: int, riding: int, cancelled: Cancelled
     ) -> Proposal:
         assert self._draft is not None
+        assert self._asked is not None
+        lag = self._draft.lag(emitted) or 1
         started = time.perf_counter()
         drawn = self._draft.draw(
             emitted,
@@ -185,8 +217,12 @@ class Hybrid:
             cancelled,
         )
         self._drawn = drawn.probabilities
+        self._asked.drawing_ms = (time.perf_counter() - started) * 1e3
+        if drawn.ids:
+            more = (len(drawn.ids) - 1) * self.costs.draft_ms(1)
+            self._asked.counted_ms = self.costs.draft_ms(lag) + more
         if self._follow and drawn.ids:
-            beside = ((time.perf_counter() - started) * 1e3 - sum(drawn.ms)) / len(drawn.ids)
+            beside = (self._asked.drawing_ms - sum(drawn.ms)) / len(drawn.ids)
             for ms in drawn.ms[1:]:
                 self.costs.observe_draft(1, ms + beside)
         proposal = Proposal(drawn.ids, [draft_model.NAME] * len(drawn.ids), drawn.q, len(drawn.ids))

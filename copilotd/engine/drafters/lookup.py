@@ -161,10 +161,12 @@ class Index:
         for tried, place in enumerate(self._above.places(ids[-n:])):
             if tried > CANDIDATES:
                 break
-            length = 0
-            while length < min(LONGEST, place + 1) and ids[place - length] == ids[tip - length]:
+            length, best, longest = 0, found[0], min(LONGEST, place + 1)
+            if place == tip or best >= longest or ids[place - best] != ids[tip - best]:
+                continue  # no longer than the one found
+            while length < longest and ids[place - length] == ids[tip - length]:
                 length += 1
-            if place < tip and length >= n and length > found[0]:
+            if length >= n and length > best:
                 found = (length, place)
         return found
 
@@ -178,16 +180,18 @@ class Index:
             if tried > CANDIDATES:
                 break
             last = place - n + 1
-            length = 0
-            while length < len(tail) and last + length < len(ids) and ids[last + length] == tail[-1 - length]:
+            length, best, longest = 0, found[0], min(len(tail), len(ids) - last)
+            if last == 0 or best >= longest or ids[last + best] != tail[-1 - best]:
+                continue
+            while length < longest and ids[last + length] == tail[-1 - length]:
                 length += 1
-            if last > 0 and length >= n and length > found[0]:
+            if length >= n and length > best:
                 found = (length, last)
         return found
 
     def _after(self, place: int, limit: int) -> list[int]:
         """What follows a match above; past the end it goes on with itself, so a period is continued."""
-        ids = self._above.ids[place + 1 :]
+        ids = self._above.ids[place + 1 : place + 1 + limit]
         if len(ids) < limit:
             ids *= -(-limit // len(ids))
         return ids[:limit]
