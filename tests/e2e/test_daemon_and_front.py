@@ -40,6 +40,20 @@ def until_answered(editor: LspProcess, place: tuple[int, int], seconds: float = 
     raise AssertionError("never answered")
 
 
+def test_status_names_the_kernels_that_the_models_run_on(tmp_path: Path) -> None:
+    env = own_folder_environment(tmp_path) | {"COPILOTD_MODEL": "embedded", "COPILOTD_KERNELS": "torch"}
+    try:
+        with LspProcess(env) as editor:
+            editor.initialize()
+            editor.notified("copilotd/didChangeStatus", lambda told: told["state"] == "ready")
+            found = status(env)
+            assert (found["kernels"], found["why_torch"]) == ("torch", 'kernels = "torch" in the settings')
+            editor.shutdown()
+    finally:
+        line = [sys.executable, "-P", "-m", "copilotd", "stop"]
+        subprocess.run(line, env=env, capture_output=True, timeout=60)
+
+
 def test_a_storm_of_300_requests_through_the_front(tmp_path: Path) -> None:
     with (
         ScriptedDaemon(tmp_path, script="lue = 1", delay_per_token_ms=50, settings=PATIENT) as daemon,
