@@ -38,7 +38,7 @@ const commands = {
       })
     }
     page = window === 0 ? context.pages()[0] : await context.newPage()
-    await page.goto(url)
+    await page.goto(url, { timeout: 120_000 })
     await page.waitForSelector('.editor-instance .monaco-editor .view-lines', { timeout: 120_000 })
     await page.click('.editor-instance .monaco-editor .view-lines')
   },
