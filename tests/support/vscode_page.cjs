@@ -49,7 +49,11 @@ const commands = {
   look: () => page.evaluate(look),
   type: ({ text, delay }) => page.keyboard.type(text, { delay }),
   press: ({ key }) => page.keyboard.press(key),
-  click: ({ selector }) => page.click(selector),
+  // a hover that stands where the mouse was left would take the click
+  click: async ({ selector }) => {
+    await page.mouse.move(0, 0)
+    await page.click(selector)
+  },
   shot: ({ path }) => page.screenshot({ path }),
   watch: () => page.evaluate(() => {
     // from a key to the first ghost text that is new since
