@@ -2,9 +2,9 @@
 
 The socket loop submits and cancels, the engine thread takes; one condition guards both. A request that was
 cancelled or superseded is gone before the engine looks. After a request that lived less than SETTLE_S
-since it was due (a storm: no hand types like that) the next one waits as long for its successor, and twice as
-long each time that one comes, up to SETTLE_MOST_S. So a burst of hundreds starts the model for the first and
-the last of them, also where a slow machine tears it into pieces.
+(a storm: no hand types like that) the next one waits as long for its successor, so a burst of hundreds
+starts the model for the first and the last of them. Where a slow machine tears the burst, one that has waited
+is started and ends at once: then the next one waits twice as long. Who ends one later than that is a hand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeAlias
 from copilotd.completion.ask import Ask
 
 SETTLE_S = 0.02
-SETTLE_MOST_S = 0.16
+SETTLE_MOST_S = 0.08
 
 TURN_S = 1.0
 """A client whose request is superseded while it runs goes on with the newer one, for so long: its caches are
@@ -47,7 +47,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Storm:
-    """A client whose last request ended as soon as it was due."""
+    """Of a client whose last request ended as soon as it could begin."""
 
     until: float
     """a request that arrives before belongs to it"""
@@ -134,10 +134,15 @@ class Scheduler:
         if self._waiting.get(job.client) is job:
             del self._waiting[job.client]
         now = time.monotonic()
-        if now - max(job.arrived, job.not_before) < SETTLE_S:
-            waited = max(0.0, job.not_before - job.arrived)
-            wait = min(max(SETTLE_S, 2 * waited), SETTLE_MOST_S)
-            self._storms[job.client] = Storm(now + wait, wait)
+        waited = max(0.0, job.not_before - job.arrived)
+        if now - job.arrived < SETTLE_S:
+            wait = max(SETTLE_S, waited)
+        elif job.started and now - job.not_before < SETTLE_S and 0 < 2 * waited <= SETTLE_MOST_S:
+            wait = 2 * waited
+        else:
+            self._storms.pop(job.client, None)
+            return
+        self._storms[job.client] = Storm(now + wait, wait)
 
     # ---- from the engine thread ----
 

@@ -123,25 +123,45 @@ def test_a_storm_starts_its_first_and_its_last(scheduler: Scheduler, monkeypatch
     assert last.id == 299
 
 
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+
+
+def waits(scheduler: Scheduler, clock: Clock, gaps: list[float]) -> list[float]:
+    """Seconds each of a client's requests has to wait, the gaps to their successors given."""
+    found = []
+    for number, gap in enumerate(gaps):
+        asked = job("a", number)
+        scheduler.submit(asked)
+        found.append(max(0.0, asked.not_before - asked.arrived))
+        if gap > found[-1]:
+            clock.now = max(clock.now, asked.not_before)
+            assert scheduler.take(wait=False) is asked
+        clock.now = asked.arrived + gap
+    return found
+
+
 def test_a_torn_storm_waits_longer_each_time(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that had to wait, was started and ended at once belongs to the storm still."""
-    now = 100.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
-    scheduler.submit(job("a", 0))
-    waits = []
-    for number in range(1, 7):
-        late = job("a", number)
-        scheduler.submit(late)
-        waits.append(late.not_before - late.arrived)
-        assert scheduler.take(wait=False) is None
-        now = late.not_before + 0.001
-        assert scheduler.take(wait=False) is late
-        now += 0.001
-    assert waits == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.16, 0.16])
-    now += 0.1
-    calm = job("a", 7)
-    scheduler.submit(calm)
-    assert scheduler.take(wait=False) is calm
+    gaps = [0.001, 0.001, 0.022, 0.001, 0.042, 0.001, 0.001]
+    assert waits(scheduler, Clock(monkeypatch), gaps) == pytest.approx(
+        [0, 0.02, 0.02, 0.04, 0.04, 0.08, 0.08]
+    )
+
+
+@pytest.mark.parametrize("pace", [0.03, 0.05, 0.07, 0.09, 0.1, 0.15, 0.2])
+def test_a_hand_is_out_of_a_storm_soon(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, pace: float
+) -> None:
+    """Whatever its pace, also if that is just beyond what a storm's requests have to wait."""
+    clock = Clock(monkeypatch)
+    torn = [0.001, 0.022, 0.042]
+    assert waits(scheduler, clock, torn)[-1] == pytest.approx(0.04)
+    typed = waits(scheduler, clock, [pace] * 8)
+    assert typed[0] == pytest.approx(0.08)
+    assert typed[1:] == [0] * 7
 
 
 def test_typing_at_a_human_pace_is_not_taken_for_a_storm(scheduler: Scheduler) -> None:
