@@ -33,6 +33,8 @@ from copilotd.context.tree import language_of
 
 log = logging.getLogger("copilotd")
 
+END_S = 1.0
+"""how long the socket loop waits for a killed process: one that hangs in a dead network folder may never end"""
 RESTARTS = 5
 """A process that keeps dying is not started more often; completion goes on without a workspace."""
 
@@ -217,5 +219,6 @@ class ContextProcess:
         self._views.clear()
         self._reader = None  # a completion that still holds it goes on reading; then the memory is freed
         if process is not None:
-            process.terminate()
-            process.wait()
+            process.kill()  # it keeps nothing; one that is stopped would not hear a request to end
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)

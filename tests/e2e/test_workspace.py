@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +116,29 @@ def test_a_killed_index_process_comes_back(tmp_path: Path) -> None:
     finally:
         if pid:
             os.kill(pid, signal.SIGTERM)
+
+
+def test_an_index_process_that_hangs_keeps_no_daemon(tmp_path: Path) -> None:
+    """Stopped by somebody, or in a network folder that is gone: a request to end does not reach it."""
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "a.py").write_text("x = 1\n")
+    env = own_folder_environment(tmp_path / "home") | {"COPILOTD_MODEL": "embedded"}
+    with LspProcess(env) as editor:
+        editor.initialize(workspaceFolders=[{"uri": root.as_uri(), "name": "work"}])
+        pid = wait_for(env, lambda seen: files(seen) == 1)["pid"]
+        hanging = index_process_of(pid)
+        os.kill(hanging, signal.SIGSTOP)
+        try:
+            subprocess.run([sys.executable, "-P", "-m", "copilotd", "stop"], env=env, check=True, timeout=60)
+            end = time.monotonic() + 60
+            while Path(f"/proc/{pid}").exists() or Path(f"/proc/{hanging}").exists():
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        finally:
+            for number in (hanging, pid):
+                with suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
 
 
 def index_process_of(pid: int) -> int:
