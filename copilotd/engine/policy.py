@@ -38,7 +38,9 @@ class Costs(Struct):
         self.draft = followed(self.draft, rows, ms)
 
     def observe_asking(self, ms: float) -> None:
-        ((_, self.asking),) = followed(((0, self.asking or ms),), 0, ms)
+        """The first time may have met a stalled machine: it counts as an eighth of a step at most."""
+        first = min(ms, self.target_ms(1) / 8)
+        ((_, self.asking),) = followed(((0, self.asking or first),), 0, ms)
 
 
 def followed(table: tuple[tuple[int, float], ...], rows: int, ms: float) -> tuple[tuple[int, float], ...]:
@@ -92,8 +94,8 @@ class Balance:
         return self.steps <= 0.0
 
     def settle(self, plain_ms: float, saved_ms: float) -> None:
-        """A round is over."""
-        self.steps = min(self.steps + saved_ms / plain_ms + TOLERATED, AHEAD)
+        """A round is over. What a machine that stood still has cost is not held against speculation for ever."""
+        self.steps = max(-AHEAD, min(self.steps + saved_ms / plain_ms + TOLERATED, AHEAD))
 
 
 class Acceptance:

@@ -18,7 +18,8 @@ from copilotd.daemon import platform
 from copilotd.daemon.checks import editors, machine, models, place, program, server, workspace
 from copilotd.daemon.checks.finding import Finding
 from copilotd.daemon.status import Index, Status
-from copilotd.engine.native import build
+from copilotd.engine.native import build, library
+from tests.support.kernels import holds_here
 
 HERE = DaemonSettings()
 
@@ -174,14 +175,14 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("compiler")
-def test_compiled_kernels_that_are_there_or_will_be() -> None:
+def test_compiled_kernels_that_are_there_or_will_be(monkeypatch: pytest.MonkeyPatch) -> None:
     found = machine.check_kernels(HERE, None)
     assert (found.level, "at the first start, by /usr/bin/cc" in found.text) == ("ok", True)
-    library, _ = build.found()
-    library.parent.mkdir(parents=True)
-    library.touch(0o644)
+    holds_here("compiled")
+    there = Path(library.kernels()._name)
+    monkeypatch.setattr(build, "found", lambda: (there, ""))
     found = machine.check_kernels(HERE, None)
-    assert (found.level, str(library) in found.text) == ("ok", True)
+    assert (found.level, str(there) in found.text) == ("ok", True)
 
 
 @pytest.mark.usefixtures("compiler")
@@ -194,6 +195,16 @@ def test_a_compiler_that_made_none_when_models_were_loaded() -> None:
 
 
 @pytest.mark.usefixtures("compiler")
+def test_compiled_kernels_that_the_system_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    refused = tmp_path / "x.so"
+    refused.write_bytes(b"no library")
+    monkeypatch.setattr(build, "found", lambda: (refused, ""))
+    found = machine.check_kernels(HERE, None)
+    assert found.level == "warning"
+    assert str(refused) in found.text
+    assert "file system" in found.text
+
+
 def test_a_folder_for_kernels_that_others_can_write() -> None:
     build.root().mkdir(parents=True)
     build.root().chmod(0o777)

@@ -172,15 +172,28 @@ def test_a_balance_holds_no_more_than_it_may_lose() -> None:
     for _ in range(round(1 / TOLERATED) + 1):
         balance.settle(10.0, 0.0)
     assert not balance.spent
+    balance.settle(10.0, -1e6)
+    for _ in range(round(AHEAD / TOLERATED) + 1):
+        balance.settle(10.0, 0.0)
+    assert not balance.spent
 
 
 def test_what_was_asked_is_followed_from_the_first_time() -> None:
     costs = Costs(target=((1, 1.0),))
-    costs.observe_asking(0.2)
-    assert costs.asking == pytest.approx(0.2, rel=0.05)
-    for _ in range(60):
-        costs.observe_asking(0.1)
+    costs.observe_asking(0.1)
     assert costs.asking == pytest.approx(0.1, rel=0.05)
+    for _ in range(60):
+        costs.observe_asking(0.2)
+    assert costs.asking == pytest.approx(0.2, rel=0.05)
+
+
+def test_a_stall_at_the_first_asking_is_soon_forgotten() -> None:
+    costs = Costs(target=((1, 30.0),))
+    costs.observe_asking(10_000.0)
+    assert costs.asking < 4.0
+    for _ in range(60):
+        costs.observe_asking(0.4)
+    assert costs.asking == pytest.approx(0.4, rel=0.1)
 
 
 def test_widths_are_few_and_within_a_chunk() -> None:

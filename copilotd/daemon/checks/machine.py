@@ -14,6 +14,7 @@ from copilotd.daemon.checks.program import installed
 from copilotd.daemon.platform import on_battery
 from copilotd.daemon.status import Status
 from copilotd.engine.native import build
+from copilotd.engine.native.library import loaded
 
 FEATURES = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 """what the products of models are written for, as Linux calls it"""
@@ -114,11 +115,13 @@ def check_device(
 
 
 def check_kernels(settings: DaemonSettings, status: Status | None) -> Finding:
-    """Whether this processor's own are there, or will be. Nothing is compiled or imported for it."""
+    """Whether this processor's own are there, or will be. Nothing is compiled for it."""
     if settings.kernels == "torch":
         return ok("kernels", 'torch\'s: kernels = "torch" in the settings')
     try:
         library, compiler = build.found()
+        if not compiler:
+            loaded(library)
     except build.NoKernels as problem:
         return skipped("kernels", f"torch's: {problem}")
     except build.CannotBuild as problem:

@@ -25,6 +25,8 @@ FLAGS = (
 )  # fmt: skip
 """-ffp-contract=off: what is rounded once and what twice stands in the source, not in the compiler's taste"""
 LIMIT_S = 120.0
+SEAL = hashlib.sha256().digest_size
+"""bytes behind the library, of all before them"""
 
 
 class CannotBuild(Exception):
@@ -68,7 +70,7 @@ def found(folder: Path | None = None) -> tuple[Path, str]:
     folder = folder or root()
     try:
         for library in (installed() / name, folder / name):
-            if _ours(library.parent) and _ours(library):
+            if _ours(library.parent) and _ours(library) and _whole(library):
                 return library, ""
         compiler = next((path for name in COMPILERS if (path := shutil.which(name))), None)
         if compiler is None:
@@ -103,6 +105,12 @@ def _ours(path: Path) -> bool:
     return state.st_uid in (0, os.geteuid()) and not state.st_mode & 0o022
 
 
+def _whole(library: Path) -> bool:
+    """As it was compiled: what is loaded from a file that was cut short ends the process later."""
+    content = library.read_bytes()
+    return content[-SEAL:] == hashlib.sha256(content[:-SEAL]).digest()
+
+
 def _compile(compiler: str, library: Path) -> None:
     part = library.with_suffix(f".{os.getpid()}")
     command = [compiler, *FLAGS, "-o", str(part), *map(str, sorted(SOURCES.glob("*.c")))]
@@ -118,6 +126,9 @@ def _compile(compiler: str, library: Path) -> None:
         if done.returncode:
             first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
             raise CannotBuild(f"{compiler} fails: {first}")
+        with part.open("rb+") as file:
+            file.write(hashlib.sha256(file.read()).digest())
+            os.fsync(file.fileno())
         part.chmod(0o755)
         part.replace(library)
     except subprocess.TimeoutExpired:

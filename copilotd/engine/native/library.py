@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
 from functools import cache
+from pathlib import Path
 
-from copilotd.engine.native.build import built
+from copilotd.engine.native.build import CannotBuild, built
 
 INT8, NF4 = 0, 1
 """`Product.kind`"""
@@ -56,10 +57,18 @@ class Cache(Structure):
     _fields_ = (("keys", c_void_p), ("values", c_void_p), ("rows", c_int64))
 
 
+def loaded(path: Path) -> ctypes.CDLL:
+    """Raises CannotBuild where the system refuses it."""
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CannotBuild(f"{error}; programs may have to be allowed on that file system") from None
+
+
 @cache
 def kernels() -> ctypes.CDLL:
     """Compiled where they are not yet. Raises CannotBuild. A call lets go of the interpreter's lock."""
-    library = ctypes.CDLL(str(built()))
+    library = loaded(built())
     library.activations_bytes.argtypes = [c_int64, c_int64]
     library.activations_bytes.restype = c_int64
     library.multiply_floats.argtypes = [

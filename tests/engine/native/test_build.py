@@ -50,7 +50,7 @@ def calls(compiler: Path) -> int:
 
 def test_the_library_is_compiled_once_and_kept(compiler: Path) -> None:
     first = built()
-    assert first.read_text() == "compiled\n"
+    assert first.read_bytes().startswith(b"compiled\n")
     assert first.parent == build.root() == Path(os.environ["COPILOTD_HOME"]) / "cache" / "kernels"
     assert not first.stat().st_mode & 0o022
     assert not first.parent.stat().st_mode & 0o022
@@ -68,6 +68,23 @@ def test_a_real_one_is_loaded_and_computes() -> None:
     assert kernels.activations_bytes(ctypes.c_int64(3), ctypes.c_int64(65)) >= 3 * 2 * 64
     assert built() == path
     assert path.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "zeros"])
+def test_a_damaged_one_is_compiled_again(compiler: Path, damage: str) -> None:
+    """As a power cut or a full disk leaves it: to load it would end the process."""
+    path = built()
+    whole = path.read_bytes()
+    path.write_bytes({"cut": whole[:-1], "empty": b"", "zeros": bytes(len(whole))}[damage])
+    assert built() == path
+    assert path.read_bytes() == whole
+    assert calls(compiler) == 2
+
+
+def test_one_that_the_system_refuses_is_a_reason(compiler: Path) -> None:
+    """A word of text here; a file system that allows no programs says the same."""
+    with pytest.raises(CannotBuild, match=r"file too short|invalid ELF header"):
+        library.loaded(built())
 
 
 @pytest.mark.parametrize("change", ["flags", "a source", "a header", "the processor"])
@@ -156,7 +173,7 @@ def test_a_library_that_others_could_write_is_made_anew(compiler: Path, mode: in
     library.write_text("somebody's")
     library.chmod(mode)
     assert built() == library
-    assert library.read_text() == "compiled\n"
+    assert library.read_bytes().startswith(b"compiled\n")
     assert not library.stat().st_mode & 0o022
     assert calls(compiler) == 2
 
@@ -167,7 +184,7 @@ def test_a_link_in_its_place_is_not_followed(compiler: Path, tmp_path: Path) -> 
     theirs.write_text("somebody's")
     library.unlink()
     library.symlink_to(theirs)
-    assert built().read_text() == "compiled\n"
+    assert built().read_bytes().startswith(b"compiled\n")
     assert not library.is_symlink()
     assert theirs.read_text() == "somebody's"
 
@@ -299,7 +316,7 @@ def test_two_that_start_at_once_both_get_it(compiler: Path) -> None:
     code = (
         "import shutil, sys; from copilotd.engine.native.build import built\n"
         f"sys.prefix, shutil.which = {sys.prefix!r}, lambda name: {str(compiler)!r}\n"
-        "print(built().read_text(), end='')"
+        "print(built().read_bytes()[:9].decode(), end='')"
     )
     path = Path(__file__).resolve().parents[3]
     starts = [

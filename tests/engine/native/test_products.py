@@ -6,6 +6,7 @@ import os
 import signal
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -257,6 +258,16 @@ def test_rows_are_free(kind: str, outputs: int, inputs: int) -> None:
                 for position in {0, rows // 2, rows - 1}:
                     beside[position] = x[0]
                     assert torch.equal(product(beside)[position], one_by_one[0]), (number, rows, position)
+
+
+def test_callers_at_the_same_time_take_turns() -> None:
+    product = HOLDS["compiled-int8"](weight(288, 896))
+    x = activations(5, 896)
+    with threads(2):
+        expected = product(x)
+        with ThreadPoolExecutor(4) as pool:
+            for result in pool.map(lambda _: product(x), range(200)):
+                assert torch.equal(result, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)

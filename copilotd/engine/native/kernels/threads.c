@@ -21,6 +21,7 @@ static const void *round_job;
 
 static int helpers;
 static _Atomic int sleeping;
+static pthread_mutex_t calls = PTHREAD_MUTEX_INITIALIZER; /* there is one round at a time */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
 
@@ -55,6 +56,7 @@ static void *help(void *number) {
 
 /* In a forked child: it has no helpers, and what they waited on is as it was amid their waiting. */
 static void forget_helpers(void) {
+    calls = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     work = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     helpers = 0;
@@ -62,7 +64,8 @@ static void forget_helpers(void) {
 }
 
 static void hire(int wanted) {
-    if (helpers == 0) pthread_atfork(NULL, NULL, forget_helpers);
+    static int told;
+    if (!told) told = pthread_atfork(NULL, NULL, forget_helpers) == 0;
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -74,14 +77,7 @@ static void hire(int wanted) {
     pthread_attr_destroy(&attributes);
 }
 
-void in_parallel(Task task, const void *job, int items, int threads) {
-    int wanted = (threads < items ? threads : items) - 1;
-    if (wanted > MOST_HELPERS) wanted = MOST_HELPERS;
-    if (wanted > helpers) hire(wanted);
-    if (wanted <= 0 || helpers == 0) {
-        for (int i = 0; i < items; i++) task(job, i);
-        return;
-    }
+static void round_of(Task task, const void *job, int items, int wanted) {
     round_task = task;
     round_job = job;
     atomic_store(&done, 0);
@@ -95,4 +91,18 @@ void in_parallel(Task task, const void *job, int items, int threads) {
     }
     take_items();
     while (atomic_load(&done) < items) _mm_pause();
+}
+
+void in_parallel(Task task, const void *job, int items, int threads) {
+    int wanted = (threads < items ? threads : items) - 1;
+    if (wanted > MOST_HELPERS) wanted = MOST_HELPERS;
+    if (wanted > 0) {
+        pthread_mutex_lock(&calls);
+        if (wanted > helpers) hire(wanted);
+        int together = helpers > 0;
+        if (together) round_of(task, job, items, wanted);
+        pthread_mutex_unlock(&calls);
+        if (together) return;
+    }
+    for (int i = 0; i < items; i++) task(job, i);
 }

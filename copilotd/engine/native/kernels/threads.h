@@ -4,5 +4,5 @@
 typedef void (*Task)(const void *job, int item);
 
 /* Call task(job, i) once for every i below items (at most 2^20), on this thread and on up to threads - 1 others;
- * returns when all have returned. One caller at a time. */
+ * returns when all have returned. Callers at the same time take turns; a task calls nothing in parallel. */
 void in_parallel(Task task, const void *job, int items, int threads);
