@@ -79,9 +79,16 @@ def run(args: argparse.Namespace) -> int:
         print(f"copilotd bench: no such folder: {args.json.parent}", file=sys.stderr)
         return 2
     from copilotd.backends.base import BackendError
-    from copilotd.backends.local import LocalBackend
     from copilotd.config import SettingsError, load
 
+    try:
+        from copilotd.backends.local import LocalBackend
+    except ModuleNotFoundError as error:
+        print(
+            f"copilotd bench: {error.name} is not installed: pip install '/path/to/copilotd[local]'",
+            file=sys.stderr,
+        )
+        return 1
     try:
         loaded = load()
         if loaded.problems:

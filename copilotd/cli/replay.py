@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -16,8 +17,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from copilotd import wire
+from copilotd.config import DaemonSettings
 from copilotd.daemon import metrics
-from copilotd.daemon.launch import LaunchError, connect
+from copilotd.daemon.commands import tell
+from copilotd.daemon.launch import LaunchError, connect, find
 from copilotd.replay.counts import Counts, Read, Reading, Stage
 from copilotd.replay.page import PageError, available
 from copilotd.replay.picture import picture
@@ -41,6 +44,10 @@ writes one from a session of your own.
     {"t":105,"complete":"a.py","at":[1,5],"trigger":"automatic","truth":"eturn x"}
     {"t":900,"close":"a.py"}
 """
+
+
+VARIABLES = [f"COPILOTD_{name.upper()}" for name in DaemonSettings.__struct_fields__]
+"""that change how a daemon starts"""
 
 
 class ReplayFile(msgspec.Struct, frozen=True):
@@ -87,6 +94,15 @@ def run(args: argparse.Namespace) -> int:
     except (TraceError, PageError, ValueError) as error:
         console.print(f"copilotd replay: {error}", markup=False, soft_wrap=True)
         return 2
+    variables = [name for name in VARIABLES if name in os.environ]
+    ran = "COPILOTD_SOCKET" in os.environ or asyncio.run(find()) is not None
+    if ran and variables:
+        console.print(
+            f"copilotd replay: a daemon runs already and is used as it is; {', '.join(variables)} "
+            "counts for one that starts (`copilotd stop` first)",
+            markup=False,
+            soft_wrap=True,
+        )
     seen: list[Observations] = []
     try:
         with Progress(console=console) as progress:
@@ -101,6 +117,11 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:  # a trace's files that cannot all be: one is the folder of another
         console.print(f"copilotd replay: {error.filename or trace.name}: {error.strerror}", markup=False)
         return 1
+    finally:
+        if variables and not ran:  # nor may an editor meet a daemon with settings of this terminal alone
+            with suppress(LaunchError):
+                asyncio.run(tell("stop"))
+    console.print("; ".join(dict.fromkeys(one.model for one in seen)), markup=False)
     for message in dict.fromkeys(message for one in seen for message in one.messages):
         console.print(message, markup=False)
     reports = [report(o.name, [o]) for o in seen]
@@ -154,6 +175,8 @@ async def counting() -> AsyncIterator[Read]:
 
 def _reading(said: metrics.Report) -> Reading:
     status = said.status
+    if status.state == "failed":
+        raise LaunchError(status.message)
     words = (status.target, f"draft {status.draft or 'none'}", status.quantisation, status.device)
     counts = Counts(
         typed_through=status.requests.typed_through,

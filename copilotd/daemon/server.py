@@ -403,8 +403,10 @@ class Daemon:
 
     def _models_changed(self, state: ModelState) -> None:
         self._state = state
-        if state.message and state.state in ("failed", "ready"):  # ready: the backend is away
+        if state.state == "failed" or (state.state == "ready" and state.message):  # the backend is away
             self._last_error = state.message
+        elif state.state == "ready":
+            self._last_error = ""  # what was wrong is mended
         if state.state == "failed":
             self._survived()
         if state.state == "ready":

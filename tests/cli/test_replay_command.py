@@ -174,3 +174,39 @@ def test_files_that_cannot_be_written_are_named(daemon: ScriptedDaemon, tmp_path
         assert done.returncode == 1
         assert name in done.stderr.replace("\n", "")
         assert "Traceback" not in done.stderr
+
+
+# ---- whose daemon it is ------------------------------------------------------------------------------------
+
+
+def test_a_daemon_that_runs_is_used_as_it_is_and_that_is_said(daemon: ScriptedDaemon, tmp_path: Path) -> None:
+    daemon.env["COPILOTD_MODEL"] = "embedded"
+    done = replay(daemon, trace(tmp_path / "a.jsonl"), "--speed", "max")
+    assert done.returncode == 0
+    said = done.stderr.replace("\n", " ")
+    assert "a daemon runs already" in said
+    assert "COPILOTD_MODEL counts for one that starts" in said
+    assert "draft none" in said  # the model that was measured
+    assert len(daemon.living()) == 1
+
+
+def test_a_daemon_started_with_this_terminals_settings_does_not_stay(tmp_path: Path) -> None:
+    """An editor would meet it and write with a model that nobody set."""
+    home = ScriptedDaemon(tmp_path / "home", start=False)
+    home.env["COPILOTD_MODEL"] = "embedded"
+    with home.ended_at_last():
+        done = replay(home, trace(tmp_path / "a.jsonl", gap_ms=5), "--speed", "max")
+        assert done.returncode == 0, done.stderr
+        assert "embedded, draft embedded-draft" in done.stderr.replace("\n", " ")
+        assert home.living() == []
+
+
+def test_a_model_that_is_not_there_is_no_result(tmp_path: Path) -> None:
+    home = ScriptedDaemon(tmp_path / "home", start=False)
+    home.env["COPILOTD_MODEL"] = "nope"
+    with home.ended_at_last():
+        done = replay(home, trace(tmp_path / "a.jsonl"), "--speed", "max")
+        assert done.returncode == 1
+        assert "nope" in done.stderr
+        assert done.stdout == ""
+        assert home.living() == []
