@@ -184,6 +184,7 @@ def compare(console: Console, on: Session, off: Session) -> None:
         f"{same} of {len(on.texts)} suggestions are the same letter for letter; "
         f"waiting time with speculation: {on.seconds / off.seconds:.2f} of that without."
     )
+    console.print("Next: `.venv/bin/copilotd doctor`, and your editor: README.md, Neovim and VS Code.")
 
 
 def tokens_per_step(session: Session) -> float:

@@ -96,7 +96,10 @@ def load(file: Path) -> Trace:
         raise TraceError(f"{file}: cannot be read: {error.strerror}") from None
     if not lines:
         raise TraceError(f"{file}: empty; a trace begins with a header line")
-    header = _decode(lines[0], Header, file, 1)
+    try:
+        header = _decode(lines[0], Header, file, 1)
+    except TraceError as error:
+        raise TraceError(f"{error}; a trace's first line is its header: `copilotd replay --help`") from None
     if header.format != FORMAT:
         raise TraceError(f"{file}:1: `format` is {header.format!r}; this version plays {FORMAT!r}")
     for path in header.files:
@@ -106,7 +109,12 @@ def load(file: Path) -> Trace:
     documents: set[str] = set()
     for number, line in enumerate(lines[1:], 2):
         if line.strip():
-            event = _decode(line, Event, file, number)
+            try:
+                event = _decode(line, Event, file, number)
+            except TraceError as error:
+                cut = number == len(lines)
+                hint = "; cut short? Without this last line it can be played" if cut else ""
+                raise TraceError(f"{error}{hint}") from None
             if event.path is not None:
                 _check_path(event.path, file, number)
             if event.complete is not None and event.at is None:

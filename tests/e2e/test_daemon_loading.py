@@ -88,6 +88,7 @@ def test_a_failed_load_is_said_once_and_mended_by_reload(tmp_path: Path, outcome
         pid = started.pid
         reload = cli(started, "reload")
         assert (reload.returncode, reload.stdout) == (0, "ready scripted\n")
+        assert named not in cli(started, "status").stdout
         client.ready()
         assert client.complete(URI, 1, 2).outcome == "answered"
         assert len(started.records("load")) == 2
