@@ -112,8 +112,8 @@ def load(file: Path) -> Trace:
             try:
                 event = _decode(line, Event, file, number)
             except TraceError as error:
-                cut = number == len(lines)
-                hint = "; cut short? Without this last line it can be played" if cut else ""
+                cut = number == len(lines) and not file.read_bytes().endswith(b"\n")
+                hint = "; it was cut short: without its last line it can be played" if cut else ""
                 raise TraceError(f"{error}{hint}") from None
             if event.path is not None:
                 _check_path(event.path, file, number)

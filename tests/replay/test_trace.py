@@ -36,6 +36,21 @@ def test_a_whole_trace_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"# A readme\n", r"one\.jsonl:1: .*first line is its header"),
+        (b"\x7fELF\0\n\n", "first line is its header"),
+        (b'{"a":1}', "first line is its header"),
+        (json.dumps(HEADER).encode() + b'\n{"t":1,"open":"b"}\n{"t":2,"clo', r"one\.jsonl:3: .*cut short"),
+    ],
+)
+def test_what_is_no_trace_or_half_of_one(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "one.jsonl").write_bytes(content)
+    with pytest.raises(TraceError, match=says):
+        load(tmp_path / "one.jsonl")
+
+
+@pytest.mark.parametrize(
     ("lines", "says"),
     [
         ([], "empty"),
