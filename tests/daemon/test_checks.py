@@ -193,7 +193,6 @@ def test_a_compiler_that_made_none_when_models_were_loaded() -> None:
         assert machine.check_kernels(HERE, elsewhere).level == "ok"
 
 
-@pytest.mark.usefixtures("compiler")
 def test_compiled_kernels_that_the_system_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     refused = tmp_path / "x.so"
     refused.write_bytes(b"no library")
@@ -204,6 +203,7 @@ def test_compiled_kernels_that_the_system_refuses(monkeypatch: pytest.MonkeyPatc
     assert "file system" in found.text
 
 
+@pytest.mark.usefixtures("compiler")
 def test_a_folder_for_kernels_that_others_can_write() -> None:
     build.root().mkdir(parents=True)
     build.root().chmod(0o777)
