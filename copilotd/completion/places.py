@@ -9,8 +9,8 @@ from copilotd.completion.prompt import PromptWriter
 from copilotd.engine.prefix import common_prefix
 from copilotd.wording import plural
 
-COLD_S = 0.25
-"""of prefill that a cold place may wait for"""
+COLD_S = 0.2
+"""of prefill that a cold place may wait for: as long again goes by until its first line is written"""
 COLD_TOKENS = 160
 """but never fewer than these in its windows"""
 SAME_PLACE = 8
@@ -19,7 +19,7 @@ SAME_PLACE = 8
 
 class Places:
     def __init__(self, prompts: PromptWriter, cold_tokens: int = 0) -> None:
-        """`cold_tokens`: how much may be prefilled while somebody waits; 0: what is done in a quarter second."""
+        """`cold_tokens`: how much may be prefilled while somebody waits; 0: what is done in COLD_S."""
         self._prompts = prompts
         self._cold_tokens = cold_tokens
         self._layouts: dict[int, Layout] = {}
