@@ -31,6 +31,17 @@ open. What it prints holds the file's text: look before you pass it on.
 """
 
 
+REASONS = {
+    "secret": "it holds a secret, or its name says so; `secrets_allowed` in your own settings allows it",
+    "off": "your settings turn completion off for this file or its language",
+    "away": "the server does not answer; `copilotd status` says which and why",
+    "failed": "there is no model to write with; `copilotd status` says why",
+    "nothing": "the model wrote nothing here, or only what stands there already",
+}
+"""by the word that `status` counts"""
+HOPELESS = ("away", "failed")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "place", metavar="FILE:LINE:COLUMN", help="line and column from 1, as editors show them"
@@ -57,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"copilotd explain: {error}", file=sys.stderr)
         return 1
     _show(answer)
-    return 0
+    return 1 if answer.reason in HOPELESS else 0
 
 
 def _place(words: str) -> tuple[Path, int, int]:
@@ -123,6 +134,8 @@ def _show(answer: wire.Answer) -> None:
         accepted = counters.accepted.get(source, 0)
         console.print(f"{source}: {accepted} of {plural(drafted, 'drafted token')} accepted")
     if not answer.items:
-        console.print(f"no suggestion: {answer.reason or answer.outcome}")
+        word = answer.reason or answer.outcome
+        why = f" ({REASONS[word]})" if word in REASONS else ""
+        console.print(f"no suggestion: {word}{why}", markup=False, soft_wrap=True)
     for item in answer.items:
         console.print(Panel(Text(item.text), title="suggestion", title_align="left"))

@@ -42,11 +42,21 @@ def test_one_token_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert "echo: 0 of 1 drafted token accepted" in said
 
 
+def test_without_a_model_it_says_where_to_look(tmp_path: Path) -> None:
+    with ScriptedDaemon(tmp_path / "home", loads=["error:broken"]) as daemon:
+        (tmp_path / "a.py").write_text("x = 1\n")
+        shown = explain(daemon.env, "a.py:1:2", tmp_path)
+    assert shown.returncode == 1
+    assert "no suggestion: failed (" in shown.stdout
+    assert "copilotd status" in shown.stdout
+
+
 def test_a_secret_file_is_not_shown(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=canary\n")
     with ScriptedDaemon(tmp_path / "home", script="x") as daemon:
         shown = explain(daemon.env, ".env:1:5", tmp_path)
     assert "no suggestion: secret" in shown.stdout
+    assert "secrets_allowed" in shown.stdout
     assert "canary" not in shown.stdout
 
 
