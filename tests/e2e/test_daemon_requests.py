@@ -279,7 +279,10 @@ def test_a_thousand_requests_leave_nothing_behind(quick: ScriptedDaemon) -> None
                 other.send(wire.Open(URI, "python", 1, "y" * 100_000))
         assert client.complete(URI, 1, 2).outcome == "answered"
         until_status(quick, "clients", 1)
-        assert held() == before
+        end = time.monotonic() + 10
+        while not all(now <= then for now, then in zip(held(), before, strict=True)):
+            assert time.monotonic() < end, (held(), before)  # a connection that was closed may linger
+            time.sleep(0.05)
         assert memory_mb() < memory + 10
 
 
