@@ -9,6 +9,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
+#define WIDEST_512
 
 enum { PARTS = 1 };
 typedef __m512i ints;
@@ -47,8 +48,10 @@ INLINE floats floats_min(floats a, floats b) { return _mm512_min_ps(a, b); }
 INLINE floats floats_max(floats a, floats b) { return _mm512_max_ps(a, b); }
 INLINE floats floats_fma(floats a, floats b, floats c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE floats floats_without_sign(floats a) { return _mm512_abs_ps(a); }
-INLINE floats floats_rounded(floats a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/* a where it is at least `least`, else 0 */
+INLINE floats floats_rounded(floats a) {
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/* a where `at` is at least `least`, else 0 */
 INLINE floats floats_from(floats least, floats at, floats a) {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(at, least, _CMP_GE_OQ), a);
 }
@@ -96,7 +99,7 @@ INLINE floats floats_max(floats a, floats b) { return _mm256_max_ps(a, b); }
 INLINE floats floats_fma(floats a, floats b, floats c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE floats floats_without_sign(floats a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 INLINE floats floats_rounded(floats a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/* a where it is at least `least`, else 0 */
+/* a where `at` is at least `least`, else 0 */
 INLINE floats floats_from(floats least, floats at, floats a) {
     return _mm256_and_ps(a, _mm256_cmp_ps(at, least, _CMP_GE_OQ));
 }
@@ -109,7 +112,7 @@ enum { PART = 16 / PARTS }; /* floats, or groups of four bytes, in one register 
 
 /* acc + Σ a·b over each four neighbours; a unsigned, b signed. Without VNNI |a·b + a'·b'| must stay below 2^15. */
 INLINE ints dot4(ints acc, ints a, ints b) {
-#if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
+#ifdef WIDEST_512
     return _mm512_dpbusd_epi32(acc, a, b);
 #elif defined(__AVXVNNI__)
     return _mm256_dpbusd_avx_epi32(acc, a, b);
@@ -119,7 +122,7 @@ INLINE ints dot4(ints acc, ints a, ints b) {
 }
 
 /* The same of signed a that went through `raised`, where INT8_RAISED times the sum of b is to be taken off. */
-#if (defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512DQ__)) || defined(__AVXVNNI__)
+#if defined(WIDEST_512) || defined(__AVXVNNI__)
 enum { INT8_RAISED = 128 };
 INLINE ints raised(ints a) { return bytes_xor(a, bytes_all(0x80)); }
 INLINE ints dot4_of_raised(ints acc, ints a, ints b) { return dot4(acc, a, b); }
